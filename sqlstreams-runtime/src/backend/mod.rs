@@ -1,0 +1,483 @@
+//! The port: what the engine asks of a database, one method an operation, each a contract that both
+//! backends keep. Everything above it is the same for every database.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::error::Error;
+use crate::identity::{GroupId, GroupName, LeaseToken, MessageId, PresenceId, StreamId, StreamName};
+use crate::message::{NewMessage, StoredMessage};
+use crate::time::Timestamp;
+
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) mod template;
+
+/// What a stream's registration stores.
+#[derive(Clone, Debug)]
+pub struct StreamParams {
+    /// The stream's name.
+    pub name: StreamName,
+    /// The field that is the message key.
+    pub message_key: Option<String>,
+    /// Ids a partition; fixed when the stream is created.
+    pub partition_size: i64,
+    /// The payload's version that this build declares.
+    pub schema_version: u32,
+    /// The number of the codec that this build writes.
+    pub codec: i16,
+    /// The payload's normalised shape, canonical text.
+    pub shape: String,
+    /// SHA-256 of `shape`.
+    pub shape_hash: [u8; 32],
+    /// The payload's JSON Schema, for people.
+    pub json_schema: String,
+}
+
+/// A stream as it is stored after a registration, by whomever.
+#[derive(Clone, Debug)]
+pub struct StreamRow {
+    /// The stream's id.
+    pub id: StreamId,
+    /// The stored key field.
+    pub message_key: Option<String>,
+    /// The stored partition size.
+    pub partition_size: i64,
+    /// The stored shape of the asked version.
+    pub shape: String,
+    /// The stored codec of the asked version.
+    pub codec: i16,
+}
+
+/// Where a new group begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartParams {
+    /// Before the first stored message.
+    Beginning,
+    /// After the newest message that was ever produced when the group registers.
+    Head,
+    /// At this id: the first one that the group may get.
+    Id(MessageId),
+    /// At the first message created at this time or later.
+    Time(Timestamp),
+}
+
+/// What a group's registration stores.
+#[derive(Clone, Debug)]
+pub struct GroupParams {
+    /// The stream that the group reads.
+    pub stream: StreamId,
+    /// The group's name.
+    pub name: GroupName,
+    /// `parallel`, `exclusive` or `ordered`; fixed when the group is created.
+    pub key_policy: &'static str,
+    /// The retry policy as a JSON object.
+    pub retry: String,
+    /// The handler's time limit.
+    pub timeout: Duration,
+    /// The patterns that the group listens to; none means the whole stream.
+    pub bindings: Vec<String>,
+    /// Where the group begins, read only when it is new.
+    pub start: StartParams,
+}
+
+/// What a registration did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Registered {
+    /// It was new.
+    Created,
+    /// It was stored already, just so.
+    Joined,
+    /// Stored numbers or bindings were replaced.
+    Updated,
+}
+
+/// A group as it is stored after a registration.
+#[derive(Clone, Debug)]
+pub struct GroupRow {
+    /// The group's id.
+    pub id: GroupId,
+    /// The stored key policy.
+    pub key_policy: String,
+    /// What the registration did.
+    pub registered: Registered,
+}
+
+/// A consuming process.
+#[derive(Clone, Debug)]
+pub struct PresenceParams {
+    /// Its id.
+    pub id: PresenceId,
+    /// The version of this crate.
+    pub build: &'static str,
+    /// For people: process id and program.
+    pub process: String,
+    /// The (stream, version) pairs that the process reads, JSON.
+    pub readable: String,
+    /// How long it counts as alive without a renewal.
+    pub ttl: Duration,
+}
+
+/// A claim of fresh messages.
+#[derive(Clone, Debug)]
+pub struct ClaimParams {
+    /// The stream.
+    pub stream: StreamId,
+    /// The group that claims.
+    pub group: GroupId,
+    /// The claiming process.
+    pub presence: PresenceId,
+    /// The new lease's key.
+    pub token: LeaseToken,
+    /// How many ids to take at most; 0 only settles.
+    pub width: i64,
+    /// Leases whose messages are all handled without an exception: they end.
+    pub settled: Vec<LeaseToken>,
+}
+
+/// What a claim did and saw.
+#[derive(Clone, Debug, Default)]
+pub struct ClaimRow {
+    /// The taken ids, (low, high]; none were taken when they are equal.
+    pub low: i64,
+    /// The taken ids, (low, high].
+    pub high: i64,
+    /// The newest id that was drawn when the claim looked.
+    pub head: i64,
+    /// The highest id that is proven to have nothing uncommitted below it.
+    pub proven: i64,
+    /// Another claimer was in the way: ask again at once.
+    pub contended: bool,
+    /// An observation waits for running transactions to end.
+    pub pending: bool,
+    /// The group has no cursor: it was removed.
+    pub missing: bool,
+}
+
+/// Which messages of a range to read.
+#[derive(Clone, Debug)]
+pub struct ReadParams {
+    /// The stream.
+    pub stream: StreamId,
+    /// The ids, (low, high].
+    pub low: i64,
+    /// The ids, (low, high].
+    pub high: i64,
+    /// Rows of these versions come with their payload, others without.
+    pub versions: Vec<i32>,
+    /// Only rows of this version, for a parked range.
+    pub only_version: Option<i32>,
+    /// Only rows whose routing key matches one of these patterns; none means all.
+    pub bindings: Vec<String>,
+}
+
+/// A range lease that was taken over.
+#[derive(Clone, Debug)]
+pub struct LeaseRow {
+    /// The new token.
+    pub token: LeaseToken,
+    /// The ids, (low, high].
+    pub low: i64,
+    /// The ids, (low, high].
+    pub high: i64,
+    /// Set for a lease on a parked range: only rows of this version belong to it.
+    pub only_version: Option<i32>,
+    /// How often an owner was lost with this range.
+    pub reclaims: i32,
+    /// Intervals (low, high] inside the range that an earlier owner reported as handled.
+    pub done: Vec<(i64, i64)>,
+}
+
+/// A message that needs a row of its own.
+#[derive(Clone, Debug)]
+pub struct ExceptionParams {
+    /// The message.
+    pub message: MessageId,
+    /// Its version.
+    pub schema_version: u32,
+    /// Its key.
+    pub message_key: Option<String>,
+    /// What happens next.
+    pub next: ExceptionNext,
+}
+
+/// What happens next with a message in trouble.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExceptionNext {
+    /// Run again after a failure.
+    Retry {
+        /// How long from now.
+        after: Duration,
+        /// The failure's text.
+        error: String,
+    },
+    /// Run again without a strike.
+    Later {
+        /// How long from now.
+        after: Duration,
+    },
+    /// A dead letter.
+    Dead {
+        /// The reason.
+        error: String,
+    },
+    /// Handled: the row goes. Only for messages that have a row.
+    Done,
+    /// Unhandled: ready at once, nothing counted.
+    Return,
+}
+
+/// The end of one range lease that is not clean.
+#[derive(Clone, Debug)]
+pub struct SettleParams {
+    /// The stream.
+    pub stream: StreamId,
+    /// The lease.
+    pub token: LeaseToken,
+    /// Its messages in trouble.
+    pub exceptions: Vec<ExceptionParams>,
+    /// Versions in the range that this build can't read: (version, low, high].
+    pub parked: Vec<(i32, i64, i64)>,
+    /// The time, for tests; the database's clock otherwise.
+    pub now: Option<Timestamp>,
+}
+
+/// Which messages in trouble to take.
+#[derive(Clone, Debug)]
+pub struct ExceptionTakeParams {
+    /// The stream.
+    pub stream: StreamId,
+    /// The group.
+    pub group: GroupId,
+    /// The taking process.
+    pub presence: PresenceId,
+    /// The key of what is taken.
+    pub token: LeaseToken,
+    /// At most this many.
+    pub limit: i64,
+    /// Versions that this build reads.
+    pub versions: Vec<i32>,
+    /// After this many lost owners a message is dead.
+    pub max_kills: i32,
+    /// The time, for tests.
+    pub now: Option<Timestamp>,
+}
+
+/// A message in trouble that was taken.
+#[derive(Clone, Debug)]
+pub struct ExceptionRow {
+    /// The message; `None` when the log does not hold it any more.
+    pub message: Option<StoredMessage>,
+    /// Its id.
+    pub id: MessageId,
+    /// Outcomes recorded so far.
+    pub attempts: i32,
+    /// Failures since the last redrive.
+    pub failures: i32,
+    /// Delays that the handler asked for.
+    pub delays: i32,
+}
+
+/// What became of messages in trouble.
+#[derive(Clone, Debug)]
+pub struct ExceptionSettleParams {
+    /// The stream.
+    pub stream: StreamId,
+    /// The group.
+    pub group: GroupId,
+    /// The key of what was taken.
+    pub token: LeaseToken,
+    /// Each message with what happens next.
+    pub exceptions: Vec<ExceptionParams>,
+    /// The time, for tests.
+    pub now: Option<Timestamp>,
+}
+
+/// Handled intervals of one lease, for a takeover.
+#[derive(Clone, Debug)]
+pub struct ProgressParams {
+    /// The lease.
+    pub token: LeaseToken,
+    /// Handled intervals (low, high].
+    pub done: Vec<(i64, i64)>,
+}
+
+/// A transaction that keeps a stream's consumers from passing an id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StallCause {
+    /// Its transaction id, as text.
+    pub transaction: String,
+    /// The backend's process id; `None` for a prepared transaction.
+    pub pid: Option<i32>,
+    /// The application's name, or the prepared transaction's.
+    pub name: String,
+    /// It is prepared: it lasts until somebody commits it or rolls it back.
+    pub prepared: bool,
+}
+
+/// A group's position and its messages in trouble.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PositionRow {
+    /// The newest id that was drawn.
+    pub head: i64,
+    /// Handed out up to here.
+    pub claimed: i64,
+    /// Everything at or below is settled.
+    pub settled: i64,
+    /// Waiting for another run.
+    pub ready: i64,
+    /// Being run again.
+    pub inflight: i64,
+    /// Dead letters.
+    pub dead: i64,
+    /// Ranges that wait for a build that reads their version.
+    pub parked: i64,
+}
+
+/// A dead letter, without its payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeadLetterRow {
+    /// The message.
+    pub id: MessageId,
+    /// Its version.
+    pub schema_version: u32,
+    /// Its key.
+    pub message_key: Option<String>,
+    /// Runs whose outcome was recorded.
+    pub attempts: u32,
+    /// Why it is dead.
+    pub error: String,
+}
+
+/// The operations of the engine on one installation. "Idempotent" says whether a call whose answer was
+/// lost may simply be made again with the same arguments.
+#[async_trait]
+pub trait Backend: Send + Sync + 'static {
+    /// Brings the installation to this build's version. Idempotent; safe side by side.
+    async fn migration_apply(&self) -> Result<(), Error>;
+
+    /// Refuses an installation that is missing, lacks a migration of this build, or is too new for it. Idempotent.
+    async fn migration_check(&self) -> Result<(), Error>;
+
+    /// Stores a stream and the version of this build, or returns what is stored. Idempotent; durable.
+    async fn stream_register(&self, params: &StreamParams) -> Result<StreamRow, Error>;
+
+    /// Stores a group or joins the stored one; numbers and bindings of the newest declaration win. Idempotent; durable.
+    async fn group_register(&self, params: &GroupParams) -> Result<GroupRow, Error>;
+
+    /// Makes the process present until its ttl is over. Idempotent.
+    async fn presence_enter(&self, params: &PresenceParams) -> Result<(), Error>;
+
+    /// Extends the presence, also one that expired; answers false when the row is gone. Idempotent.
+    async fn presence_renew(&self, id: PresenceId, ttl: Duration) -> Result<bool, Error>;
+
+    /// Ends the presence; what it still owns can be taken at once. Idempotent.
+    async fn presence_leave(&self, id: PresenceId) -> Result<(), Error>;
+
+    /// Appends messages, all or nothing, durable when it returns; ids in the order of `messages`. Not idempotent.
+    async fn message_produce(
+        &self,
+        stream: StreamId,
+        version: u32,
+        codec: i16,
+        messages: &[NewMessage],
+    ) -> Result<Vec<MessageId>, Error>;
+
+    /// Reads a claimed range by id, in id order. Idempotent.
+    async fn message_read(&self, params: &ReadParams) -> Result<Vec<StoredMessage>, Error>;
+
+    /// Ends clean leases, and takes at most `width` ids after the group's cursor, none of which an open
+    /// transaction can still fill; no other claimer of the group gets them. Not idempotent: after a lost
+    /// answer `lease_find` tells.
+    async fn claim_take(&self, params: &ClaimParams) -> Result<ClaimRow, Error>;
+
+    /// The lease with this token, for a claim whose answer was lost. Idempotent.
+    async fn lease_find(&self, stream: StreamId, token: LeaseToken) -> Result<Option<LeaseRow>, Error>;
+
+    /// Ends a lease together with recording its exceptions, durable; false and no change when the caller
+    /// does not own it any more. Idempotent, but the second answer is false.
+    async fn lease_settle(&self, params: &SettleParams) -> Result<bool, Error>;
+
+    /// Takes one lease of the group whose owner is gone. Not idempotent: after a lost answer `lease_find` tells.
+    async fn lease_reclaim(
+        &self,
+        stream: StreamId,
+        group: GroupId,
+        presence: PresenceId,
+        token: LeaseToken,
+    ) -> Result<Option<LeaseRow>, Error>;
+
+    /// Records what is handled inside leases and answers which of `tokens` the process still owns;
+    /// leases that the process has held for over a minute and that are not in `tokens` become free for
+    /// others: a claim whose answer was lost. Idempotent.
+    async fn lease_report(
+        &self,
+        stream: StreamId,
+        group: GroupId,
+        presence: PresenceId,
+        tokens: &[LeaseToken],
+        progress: &[ProgressParams],
+    ) -> Result<Vec<LeaseToken>, Error>;
+
+    /// Gives leases back with what is handled inside them; anybody may take the rest at once, and it
+    /// counts as no loss of an owner. Idempotent.
+    async fn lease_return(&self, stream: StreamId, progress: &[ProgressParams]) -> Result<(), Error>;
+
+    /// Takes at most `width` ids of a parked range whose version is in `versions`, as a lease. Not
+    /// idempotent: after a lost answer `lease_find` tells.
+    async fn parked_take(
+        &self,
+        params: &ClaimParams,
+        versions: &[i32],
+    ) -> Result<Option<LeaseRow>, Error>;
+
+    /// Takes due messages in trouble, and those whose owner is gone; a message that lost too many owners
+    /// dies instead. Not idempotent: after a lost answer `exception_return` gives them back.
+    async fn exception_take(&self, params: &ExceptionTakeParams) -> Result<Vec<ExceptionRow>, Error>;
+
+    /// Records outcomes of taken messages; those that the caller does not own any more are left alone.
+    /// Idempotent.
+    async fn exception_settle(&self, params: &ExceptionSettleParams) -> Result<(), Error>;
+
+    /// Makes everything that was taken with `token` and not settled ready again; counts nothing. Idempotent.
+    async fn exception_return(&self, stream: StreamId, group: GroupId, token: LeaseToken) -> Result<(), Error>;
+
+    /// The time until the group's next message in trouble is due. Idempotent.
+    async fn exception_due(&self, stream: StreamId, group: GroupId) -> Result<Option<Duration>, Error>;
+
+    /// Observes the producers that are running now, so that a later claim can pass the head when they have
+    /// ended, whatever else runs. Idempotent.
+    async fn cursor_observe(&self, stream: StreamId, group: GroupId) -> Result<(), Error>;
+
+    /// Who keeps the group from passing ids now. Idempotent.
+    async fn cursor_stall(&self, stream: StreamId, group: GroupId) -> Result<Vec<StallCause>, Error>;
+
+    /// Where the group stands. Idempotent.
+    async fn cursor_position(&self, stream: StreamId, group: GroupId) -> Result<PositionRow, Error>;
+
+    /// The group's dead letters, oldest id first, after `after`. Idempotent.
+    async fn exception_dead(
+        &self,
+        stream: StreamId,
+        group: GroupId,
+        after: MessageId,
+        limit: i64,
+    ) -> Result<Vec<DeadLetterRow>, Error>;
+
+    /// Makes room ahead of the producers; answers the first id without room, if there is such a bound. Idempotent.
+    async fn partition_ensure(&self, stream: StreamId) -> Result<Option<MessageId>, Error>;
+
+    /// Tells other processes that `streams` have new messages. A hint. Idempotent.
+    async fn wake_send(&self, streams: &[StreamId]) -> Result<(), Error>;
+
+    /// Returns when another process has told of new messages; an empty list means any stream. May fail or
+    /// stay silent: polling is what correctness rests on. Idempotent.
+    async fn wake_wait(&self) -> Result<Vec<StreamId>, Error>;
+
+    /// Closes the engine's own connections.
+    async fn close(&self);
+}

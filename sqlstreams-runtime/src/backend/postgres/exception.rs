@@ -1,0 +1,123 @@
+//! Messages in trouble.
+
+use std::time::Duration;
+
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use super::lease::next_row;
+use super::{PostgresBackend, message, value};
+use crate::backend::{DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams};
+use crate::error::Error;
+use crate::identity::{GroupId, LeaseToken, MessageId, StreamId};
+
+pub(super) async fn take(backend: &PostgresBackend, params: &ExceptionTakeParams) -> Result<Vec<ExceptionRow>, Error> {
+    const DOING: &str = "taking messages in trouble";
+    let state = backend.stream(params.stream);
+    let mut connection = backend.engine(DOING).await?;
+    let rows = sqlx::query(state.statements.exception_take.clone())
+        .bind(params.group.0)
+        .bind(params.limit)
+        .bind(params.token.0)
+        .bind(params.presence.0)
+        .bind(&params.versions)
+        .bind(params.max_kills)
+        .bind(value::now(params.now))
+        .fetch_all(&mut *connection)
+        .await
+        .and_then(|rows| rows.iter().map(taken).collect());
+    rows.map_err(|err| backend.failed(&mut connection, DOING, err))
+}
+
+fn taken(row: &PgRow) -> Result<ExceptionRow, sqlx::Error> {
+    const MESSAGE: usize = 4;
+    let stored = row.try_get::<Option<i64>, _>(MESSAGE)?.is_some();
+    Ok(ExceptionRow {
+        id: MessageId(row.try_get(0)?),
+        attempts: row.try_get(1)?,
+        failures: row.try_get(2)?,
+        delays: row.try_get(3)?,
+        message: if stored { message::stored(std::slice::from_ref(row), MESSAGE)?.pop() } else { None },
+    })
+}
+
+pub(super) async fn settle(backend: &PostgresBackend, params: &ExceptionSettleParams) -> Result<(), Error> {
+    const DOING: &str = "settling messages in trouble";
+    let state = backend.stream(params.stream);
+    let next: Vec<_> = params.exceptions.iter().map(|exception| next_row(&exception.next)).collect();
+    let mut connection = backend.engine(DOING).await?;
+    let result = sqlx::query(state.statements.exception_settle.clone())
+        .bind(params.group.0)
+        .bind(params.token.0)
+        .bind(params.exceptions.iter().map(|exception| exception.message.0).collect::<Vec<_>>())
+        .bind(next.iter().map(|next| next.0).collect::<Vec<_>>())
+        .bind(next.iter().map(|next| next.1).collect::<Vec<_>>())
+        .bind(next.iter().map(|next| next.2).collect::<Vec<_>>())
+        .bind(value::now(params.now))
+        .execute(&mut *connection)
+        .await;
+    result.map(|_| ()).map_err(|err| backend.failed(&mut connection, DOING, err))
+}
+
+pub(super) async fn give_back(
+    backend: &PostgresBackend,
+    stream: StreamId,
+    group: GroupId,
+    token: LeaseToken,
+) -> Result<(), Error> {
+    const DOING: &str = "giving messages in trouble back";
+    let state = backend.stream(stream);
+    let mut connection = backend.engine(DOING).await?;
+    let result = sqlx::query(state.statements.exception_return.clone())
+        .bind(group.0)
+        .bind(token.0)
+        .execute(&mut *connection)
+        .await;
+    result.map(|_| ()).map_err(|err| backend.failed(&mut connection, DOING, err))
+}
+
+pub(super) async fn due(
+    backend: &PostgresBackend,
+    stream: StreamId,
+    group: GroupId,
+) -> Result<Option<Duration>, Error> {
+    const DOING: &str = "looking for due messages";
+    let state = backend.stream(stream);
+    let mut connection = backend.engine(DOING).await?;
+    let wait = sqlx::query_scalar::<_, Option<i64>>(state.statements.exception_due.clone())
+        .bind(group.0)
+        .fetch_one(&mut *connection)
+        .await;
+    let wait = wait.map_err(|err| backend.failed(&mut connection, DOING, err))?;
+    Ok(wait.map(|wait| Duration::from_micros(wait.max(0).cast_unsigned())))
+}
+
+pub(super) async fn dead(
+    backend: &PostgresBackend,
+    stream: StreamId,
+    group: GroupId,
+    after: MessageId,
+    limit: i64,
+) -> Result<Vec<DeadLetterRow>, Error> {
+    const DOING: &str = "listing dead letters";
+    let state = backend.stream(stream);
+    let mut connection = backend.engine(DOING).await?;
+    let rows = sqlx::query(state.statements.exception_dead.clone())
+        .bind(group.0)
+        .bind(after.0)
+        .bind(limit)
+        .fetch_all(&mut *connection)
+        .await
+        .and_then(|rows| rows.iter().map(dead_letter).collect());
+    rows.map_err(|err| backend.failed(&mut connection, DOING, err))
+}
+
+fn dead_letter(row: &PgRow) -> Result<DeadLetterRow, sqlx::Error> {
+    Ok(DeadLetterRow {
+        id: MessageId(row.try_get(0)?),
+        schema_version: row.try_get::<i32, _>(1)?.cast_unsigned(),
+        message_key: row.try_get(2)?,
+        attempts: row.try_get::<i32, _>(3)?.cast_unsigned(),
+        error: row.try_get::<Option<String>, _>(4)?.unwrap_or_default(),
+    })
+}

@@ -1,0 +1,79 @@
+//! Consumer groups.
+
+use sqlx::{Connection, PgConnection, Row};
+
+use super::{PostgresBackend, value};
+use crate::backend::{GroupParams, GroupRow, Registered, StartParams};
+use crate::error::Error;
+use crate::identity::GroupId;
+
+const DOING: &str = "registering a group";
+
+pub(super) async fn register(backend: &PostgresBackend, params: &GroupParams) -> Result<GroupRow, Error> {
+    let mut connection = backend.engine(DOING).await?;
+    let row = register_on(backend, &mut connection, params).await;
+    row.map_err(|err| backend.failed(&mut connection, DOING, err))
+}
+
+async fn register_on(
+    backend: &PostgresBackend,
+    connection: &mut PgConnection,
+    params: &GroupParams,
+) -> Result<GroupRow, sqlx::Error> {
+    let statements = &backend.stream(params.stream).statements;
+    let timeout = value::wait(params.timeout);
+    let mut tx = connection.begin().await?;
+    let created = sqlx::query(backend.shared.group_create.clone())
+        .bind(params.stream.0)
+        .bind(params.name.as_str())
+        .bind(params.key_policy)
+        .bind(&params.retry)
+        .bind(timeout)
+        .execute(&mut *tx)
+        .await?;
+    let row = sqlx::query(statements.group_lock.clone())
+        .bind(params.stream.0)
+        .bind(params.name.as_str())
+        .bind(&params.retry)
+        .bind(timeout)
+        .bind(&params.bindings)
+        .fetch_one(&mut *tx)
+        .await?;
+    let id = GroupId(row.try_get(0)?);
+    let key_policy: String = row.try_get(1)?;
+    let numbers_differ: bool = row.try_get(2)?;
+    let bindings_differ: bool = row.try_get(3)?;
+    let has_cursor: bool = row.try_get(4)?;
+    if key_policy != params.key_policy {
+        return Ok(GroupRow { id, key_policy, registered: Registered::Joined });
+    }
+    if numbers_differ {
+        let update = sqlx::query(backend.shared.group_update.clone()).bind(id.0).bind(&params.retry).bind(timeout);
+        update.execute(&mut *tx).await?;
+    }
+    if bindings_differ {
+        let replace = sqlx::query(statements.binding_replace.clone()).bind(id.0).bind(&params.bindings);
+        replace.execute(&mut *tx).await?;
+    }
+    if !has_cursor {
+        let (start, at) = start(params.start);
+        let create = sqlx::query(statements.cursor_create.clone()).bind(id.0).bind(start).bind(at);
+        create.execute(&mut *tx).await?;
+    }
+    tx.commit().await?;
+    let registered = match (created.rows_affected() > 0, numbers_differ || bindings_differ) {
+        (true, _) => Registered::Created,
+        (false, true) => Registered::Updated,
+        (false, false) => Registered::Joined,
+    };
+    Ok(GroupRow { id, key_policy, registered })
+}
+
+fn start(start: StartParams) -> (&'static str, i64) {
+    match start {
+        StartParams::Beginning => ("beginning", 0),
+        StartParams::Head => ("head", 0),
+        StartParams::Id(id) => ("id", id.0),
+        StartParams::Time(time) => ("time", time.0),
+    }
+}

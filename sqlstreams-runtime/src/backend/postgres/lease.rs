@@ -1,0 +1,139 @@
+//! Range leases after their claim.
+
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
+use super::{PostgresBackend, value};
+use crate::backend::{ExceptionNext, LeaseRow, ProgressParams, SettleParams};
+use crate::error::Error;
+use crate::identity::{GroupId, LeaseToken, PresenceId, StreamId};
+
+pub(super) async fn find(
+    backend: &PostgresBackend,
+    stream: StreamId,
+    token: LeaseToken,
+) -> Result<Option<LeaseRow>, Error> {
+    const DOING: &str = "looking for a lease";
+    let state = backend.stream(stream);
+    let mut connection = backend.engine(DOING).await?;
+    let row = sqlx::query(state.statements.lease_find.clone())
+        .bind(token.0)
+        .fetch_optional(&mut *connection)
+        .await
+        .and_then(|row| row.as_ref().map(lease).transpose());
+    row.map_err(|err| backend.failed(&mut connection, DOING, err))
+}
+
+pub(super) fn lease(row: &PgRow) -> Result<LeaseRow, sqlx::Error> {
+    let lows: Vec<i64> = row.try_get(5)?;
+    let highs: Vec<i64> = row.try_get(6)?;
+    Ok(LeaseRow {
+        token: LeaseToken(row.try_get(0)?),
+        low: row.try_get(1)?,
+        high: row.try_get(2)?,
+        only_version: row.try_get(3)?,
+        reclaims: row.try_get(4)?,
+        done: lows.into_iter().zip(highs).collect(),
+    })
+}
+
+pub(super) async fn settle(backend: &PostgresBackend, params: &SettleParams) -> Result<bool, Error> {
+    const DOING: &str = "settling a range";
+    let state = backend.stream(params.stream);
+    let next: Vec<_> = params.exceptions.iter().map(|exception| next_row(&exception.next)).collect();
+    let mut connection = backend.engine(DOING).await?;
+    let gone = sqlx::query(state.statements.lease_settle.clone())
+        .bind(params.token.0)
+        .bind(params.exceptions.iter().map(|exception| exception.message.0).collect::<Vec<_>>())
+        .bind(params.exceptions.iter().map(|exception| exception.schema_version.cast_signed()).collect::<Vec<_>>())
+        .bind(params.exceptions.iter().map(|exception| exception.message_key.as_deref()).collect::<Vec<_>>())
+        .bind(next.iter().map(|next| next.0).collect::<Vec<_>>())
+        .bind(next.iter().map(|next| next.1).collect::<Vec<_>>())
+        .bind(next.iter().map(|next| next.2).collect::<Vec<_>>())
+        .bind(params.parked.iter().map(|parked| parked.0).collect::<Vec<_>>())
+        .bind(params.parked.iter().map(|parked| parked.1).collect::<Vec<_>>())
+        .bind(params.parked.iter().map(|parked| parked.2).collect::<Vec<_>>())
+        .bind(value::now(params.now))
+        .fetch_one(&mut *connection)
+        .await
+        .and_then(|row| row.try_get::<i64, _>(0));
+    gone.map(|gone| gone > 0).map_err(|err| backend.failed(&mut connection, DOING, err))
+}
+
+/// (next, wait in microseconds, error) as the statements take them.
+pub(super) fn next_row(next: &ExceptionNext) -> (&'static str, i64, Option<&str>) {
+    match next {
+        ExceptionNext::Retry { after, error } => ("retry", value::wait(*after), Some(error)),
+        ExceptionNext::Later { after } => ("later", value::wait(*after), None),
+        ExceptionNext::Dead { error } => ("dead", 0, Some(error)),
+        ExceptionNext::Done => ("done", 0, None),
+        ExceptionNext::Return => ("return", 0, None),
+    }
+}
+
+pub(super) async fn reclaim(
+    backend: &PostgresBackend,
+    stream: StreamId,
+    group: GroupId,
+    presence: PresenceId,
+    token: LeaseToken,
+) -> Result<Option<LeaseRow>, Error> {
+    const DOING: &str = "taking over a range";
+    let state = backend.stream(stream);
+    let orphans = backend.wake.orphan_turn();
+    let mut connection = backend.engine(DOING).await?;
+    let row = sqlx::query(state.statements.lease_reclaim.clone())
+        .bind(group.0)
+        .bind(token.0)
+        .bind(presence.0)
+        .bind(orphans)
+        .fetch_optional(&mut *connection)
+        .await
+        .and_then(|row| row.as_ref().map(lease).transpose());
+    row.map_err(|err| backend.failed(&mut connection, DOING, err))
+}
+
+pub(super) async fn report(
+    backend: &PostgresBackend,
+    stream: StreamId,
+    group: GroupId,
+    presence: PresenceId,
+    tokens: &[LeaseToken],
+    progress: &[ProgressParams],
+) -> Result<Vec<LeaseToken>, Error> {
+    const DOING: &str = "reporting progress";
+    let state = backend.stream(stream);
+    let (moved, done) = intervals(progress);
+    let mut connection = backend.engine(DOING).await?;
+    let owned = sqlx::query_scalar(state.statements.lease_report.clone())
+        .bind(group.0)
+        .bind(presence.0)
+        .bind(tokens.iter().map(|token| token.0).collect::<Vec<_>>())
+        .bind(moved)
+        .bind(done)
+        .fetch_all(&mut *connection)
+        .await;
+    let owned: Vec<uuid::Uuid> = owned.map_err(|err| backend.failed(&mut connection, DOING, err))?;
+    Ok(owned.into_iter().map(LeaseToken).collect())
+}
+
+pub(super) async fn give_back(
+    backend: &PostgresBackend,
+    stream: StreamId,
+    progress: &[ProgressParams],
+) -> Result<(), Error> {
+    const DOING: &str = "giving ranges back";
+    let state = backend.stream(stream);
+    let (tokens, done) = intervals(progress);
+    let mut connection = backend.engine(DOING).await?;
+    let result = sqlx::query(state.statements.lease_return.clone())
+        .bind(tokens)
+        .bind(done)
+        .execute(&mut *connection)
+        .await;
+    result.map(|_| ()).map_err(|err| backend.failed(&mut connection, DOING, err))
+}
+
+fn intervals(progress: &[ProgressParams]) -> (Vec<uuid::Uuid>, Vec<String>) {
+    progress.iter().map(|lease| (lease.token.0, value::multirange(&lease.done))).unzip()
+}

@@ -1,0 +1,72 @@
+//! The installation's version.
+
+use sqlx::{Connection, PgConnection, Row, SqlStr};
+
+use super::{PostgresBackend, error};
+use crate::backend::template::Names;
+use crate::error::Error;
+use crate::migrate::{Applied, BUILD, Migration, check_applied, missing_installation};
+
+const DOING: &str = "migrating";
+
+/// The migrations of this backend, oldest first, with `{schema}` unfilled.
+pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    name: "installation",
+    oldest_build: "0.1.0",
+    sql: include_str!("migrations/0001_installation.sql"),
+}];
+
+pub(crate) fn fill(schema: &str, migration: &Migration) -> SqlStr {
+    Names { schema, stream: 0 }.fill(migration.sql)
+}
+
+pub(super) async fn apply(backend: &PostgresBackend) -> Result<(), Error> {
+    let mut connection = backend.engine(DOING).await?;
+    let result = apply_on(backend, &mut connection).await;
+    match result {
+        Ok(checked) => checked,
+        Err(err) => Err(backend.failed(&mut connection, DOING, err)),
+    }
+}
+
+/// One transaction under a lock: two processes that migrate at once wait for each other.
+async fn apply_on(backend: &PostgresBackend, connection: &mut PgConnection) -> Result<Result<(), Error>, sqlx::Error> {
+    let shared = &backend.shared;
+    let mut tx = connection.begin().await?;
+    sqlx::query(shared.migration_lock.clone()).execute(&mut *tx).await?;
+    sqlx::query(shared.migration_schema.clone()).execute(&mut *tx).await?;
+    sqlx::query(shared.migration_table.clone()).execute(&mut *tx).await?;
+    let applied = list(backend, &mut tx).await?;
+    if let Err(refused) = check_applied(&applied, &[]) {
+        return Ok(Err(refused));
+    }
+    for migration in MIGRATIONS.iter().filter(|migration| !applied.iter().any(|a| a.version == migration.version)) {
+        sqlx::raw_sql(fill(&backend.schema, migration)).execute(&mut *tx).await?;
+        sqlx::query(shared.migration_record.clone())
+            .bind(migration.version)
+            .bind(migration.name)
+            .bind(migration.oldest_build)
+            .bind(BUILD)
+            .execute(&mut *tx)
+            .await?;
+    }
+    tx.commit().await?;
+    Ok(Ok(()))
+}
+
+pub(super) async fn check(backend: &PostgresBackend) -> Result<(), Error> {
+    let mut connection = backend.engine(DOING).await?;
+    match list(backend, &mut connection).await {
+        Ok(applied) => check_applied(&applied, MIGRATIONS),
+        Err(err) if error::is_missing_table(&err) => {
+            Err(missing_installation(&format!("schema \"{}\"", backend.schema)))
+        }
+        Err(err) => Err(backend.failed(&mut connection, "checking the installation", err)),
+    }
+}
+
+async fn list(backend: &PostgresBackend, connection: &mut PgConnection) -> Result<Vec<Applied>, sqlx::Error> {
+    let rows = sqlx::query(backend.shared.migration_list.clone()).fetch_all(connection).await?;
+    rows.iter().map(|row| Ok(Applied { version: row.try_get(0)?, oldest_build: row.try_get(1)? })).collect()
+}

@@ -1,0 +1,364 @@
+-- Shared tables, the functions that need the owner's rights, and nothing that belongs to one stream.
+-- "{schema}" is filled in when the migration runs or is printed.
+
+create table "{schema}".system_config (
+    id smallint primary key default 1 check (id = 1),
+    created_at timestamptz not null default now(),
+    updated_at timestamptz not null default now()
+);
+insert into "{schema}".system_config default values;
+
+create table "{schema}".stream_config (
+    id bigint generated always as identity primary key,
+    system_id smallint not null default 1 references "{schema}".system_config on delete cascade,
+    name text not null unique,
+    message_key text,
+    partition_size bigint not null check (partition_size >= 2),
+    delivery_log_mode text not null default 'failures' check (delivery_log_mode in ('off', 'failures', 'all')),
+    created_at timestamptz not null default now(),
+    updated_at timestamptz not null default now()
+);
+
+create table "{schema}".stream_version_config (
+    stream_id bigint not null references "{schema}".stream_config on delete cascade,
+    schema_version integer not null check (schema_version >= 1),
+    codec smallint not null,
+    shape text not null,
+    shape_hash bytea not null,
+    json_schema json not null,
+    created_at timestamptz not null default now(),
+    primary key (stream_id, schema_version)
+);
+
+create table "{schema}".consumer_group_config (
+    id bigint generated always as identity primary key,
+    stream_id bigint not null references "{schema}".stream_config on delete cascade,
+    name text not null,
+    delivery_mode text not null default 'competing' check (delivery_mode in ('competing', 'broadcast')),
+    key_policy text not null check (key_policy in ('parallel', 'exclusive', 'ordered')),
+    retry json not null,
+    timeout_us bigint not null,
+    created_at timestamptz not null default now(),
+    updated_at timestamptz not null default now(),
+    unique (stream_id, name)
+);
+
+-- Expiry lives here and not on leases: renewing is one update of one row a process.
+create table "{schema}".presence (
+    id uuid primary key,
+    build text not null,
+    process text not null,
+    readable json not null,
+    started_at timestamptz not null default now(),
+    expires_at timestamptz not null
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+
+create table "{schema}".worker_config (
+    id bigint generated always as identity primary key,
+    system_id smallint references "{schema}".system_config on delete cascade,
+    stream_id bigint references "{schema}".stream_config on delete cascade,
+    consumer_group_id bigint references "{schema}".consumer_group_config on delete cascade,
+    name text not null,
+    metadata json not null default '{}',
+    target_instances integer not null default 1 check (target_instances >= -1),
+    created_at timestamptz not null default now(),
+    updated_at timestamptz not null default now(),
+    check (num_nonnulls(system_id, stream_id, consumer_group_id) = 1)
+);
+
+create table "{schema}".worker_instance (
+    id bigint generated always as identity primary key,
+    worker_id bigint not null references "{schema}".worker_config on delete cascade,
+    token uuid not null unique,
+    presence_id uuid,
+    failures integer not null default 0,
+    expires_at timestamptz not null,
+    created_at timestamptz not null default now()
+);
+
+create table "{schema}".schedule_config (
+    id bigint generated always as identity primary key,
+    stream_id bigint not null references "{schema}".stream_config on delete cascade,
+    name text not null unique,
+    expression text not null,
+    payload json,
+    payload_bytes bytea,
+    codec smallint not null,
+    schema_version integer not null,
+    metadata json not null default '{}',
+    created_at timestamptz not null default now(),
+    updated_at timestamptz not null default now(),
+    check (num_nonnulls(payload, payload_bytes) = 1)
+);
+
+create table "{schema}".schedule_cursor (
+    id bigint generated always as identity primary key,
+    schedule_id bigint not null unique references "{schema}".schedule_config on delete cascade,
+    next_scheduled_at timestamptz not null,
+    last_scheduled_at timestamptz
+);
+
+-- Partition n of a stream holds the ids [n * size, (n + 1) * size). LIKE, CHECK and ATTACH: unlike
+-- PARTITION OF this waits for no open producer. Answers whether the partition is new.
+create function "{schema}".partition_add(p_stream_id bigint, p_number bigint) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $body$
+declare
+    size bigint;
+    parent text := format('message_log_%s', p_stream_id);
+    leaf text := format('message_log_%s_%s', p_stream_id, p_number);
+begin
+    select partition_size into strict size from "{schema}".stream_config where id = p_stream_id;
+    perform pg_advisory_xact_lock(hashtextextended(format('%s.%s', '{schema}', leaf), 0));
+    if to_regclass(format('%I.%I', '{schema}', leaf)) is not null then
+        return false;
+    end if;
+    execute format('create table %I.%I (like %I.%I including defaults including constraints)', '{schema}', leaf, '{schema}', parent);
+    execute format('alter table %I.%I add constraint bounds check (id >= %s and id < %s)', '{schema}', leaf, p_number * size, (p_number + 1) * size);
+    execute format('alter table %I.%I attach partition %I.%I for values from (%s) to (%s)', '{schema}', parent, '{schema}', leaf, p_number * size, (p_number + 1) * size);
+    execute format('alter table %I.%I drop constraint bounds', '{schema}', leaf);
+    return true;
+end
+$body$;
+
+-- Keeps two partitions ahead of the id that the stream draws next. Answers the first id that no partition covers.
+create function "{schema}".partition_ensure(p_stream_id bigint) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $body$
+declare
+    size bigint;
+    next_id bigint;
+    first bigint;
+begin
+    select partition_size into strict size from "{schema}".stream_config where id = p_stream_id;
+    execute format('select last_value + case when is_called then 1 else 0 end from %I.%I', '{schema}', format('message_log_%s_id_seq', p_stream_id)) into next_id;
+    first := next_id / size;
+    for number in first .. first + 2 loop
+        perform "{schema}".partition_add(p_stream_id, number);
+    end loop;
+    return (first + 3) * size;
+end
+$body$;
+
+-- Creates a stream's tables once; answers its id, also when another process was first.
+create function "{schema}".stream_create(p_name text, p_message_key text, p_partition_size bigint) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $body$
+declare
+    stream bigint;
+begin
+    perform pg_advisory_xact_lock(hashtextextended('{schema}.stream_create', 0));
+    select id into stream from "{schema}".stream_config where name = p_name;
+    if found then
+        return stream;
+    end if;
+    insert into "{schema}".stream_config (name, message_key, partition_size)
+    values (p_name, p_message_key, p_partition_size) returning id into stream;
+    execute replace($family$
+        create table "{schema}"."message_log_#" (
+            id bigint generated always as identity primary key,
+            created_at timestamptz not null default now(),
+            schema_version integer not null,
+            codec smallint not null,
+            routing_key text,
+            message_key text,
+            headers json,
+            payload json,
+            payload_bytes bytea,
+            constraint one_payload check ((payload is null) <> (payload_bytes is null))
+        ) partition by range (id);
+
+        create table "{schema}"."consumer_group_cursor_#" (
+            consumer_group_id bigint not null references "{schema}".consumer_group_config on delete cascade,
+            seq bigint not null,
+            epoch bigint not null,
+            claimed bigint not null,
+            committed bigint not null,
+            proven_head bigint not null,
+            pending_head bigint,
+            pending_xid xid8,
+            exact_head bigint,
+            exact_xids xid8[],
+            replay_until bigint,
+            primary key (consumer_group_id, seq)
+        ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+
+        create table "{schema}"."claim_lease_#" (
+            token uuid primary key,
+            lid bigint generated always as identity unique,
+            consumer_group_id bigint not null,
+            seq bigint not null,
+            presence_id uuid,
+            low bigint not null,
+            high bigint not null,
+            schema_version integer,
+            reclaims integer not null default 0,
+            done int8multirange not null default '{}',
+            probe int8range,
+            claimed_at timestamptz not null default clock_timestamp()
+        ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+        create index on "{schema}"."claim_lease_#" (presence_id);
+
+        create table "{schema}"."claim_slot_#" (
+            token uuid not null,
+            slot integer not null,
+            primary key (token, slot)
+        );
+        create table "{schema}"."claim_done_#" (
+            lid bigint not null,
+            message_id bigint not null,
+            primary key (lid, message_id)
+        );
+
+        create table "{schema}"."parked_range_#" (
+            id bigint generated always as identity primary key,
+            consumer_group_id bigint not null,
+            schema_version integer not null,
+            low bigint not null,
+            high bigint not null,
+            created_at timestamptz not null default clock_timestamp(),
+            updated_at timestamptz not null default clock_timestamp()
+        );
+        create index on "{schema}"."parked_range_#" (consumer_group_id, schema_version, high);
+
+        create table "{schema}"."exception_queue_#" (
+            consumer_group_id bigint not null,
+            message_id bigint not null,
+            status text not null check (status in ('ready', 'inflight', 'deferred', 'dead', 'superseded')),
+            schema_version integer not null,
+            message_key text,
+            held_to bigint,
+            since_seq bigint,
+            policy json,
+            attempts integer not null default 0,
+            failures integer not null default 0,
+            failures_total integer not null default 0,
+            kills integer not null default 0,
+            delays integer not null default 0,
+            redrives integer not null default 0,
+            can_run_after timestamptz,
+            first_failed_at timestamptz,
+            died_at timestamptz,
+            last_error text,
+            token uuid,
+            presence_id uuid,
+            created_at timestamptz not null default clock_timestamp(),
+            updated_at timestamptz not null default clock_timestamp(),
+            primary key (consumer_group_id, message_id)
+        ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
+        create index on "{schema}"."exception_queue_#" (consumer_group_id, can_run_after) where status = 'ready';
+        create index "exception_queue_#_open" on "{schema}"."exception_queue_#" (consumer_group_id, message_id) where status in ('ready', 'inflight', 'deferred');
+        create index on "{schema}"."exception_queue_#" (consumer_group_id, message_key, message_id) where status in ('ready', 'inflight', 'deferred');
+        create unique index on "{schema}"."exception_queue_#" (consumer_group_id, message_key) where held_to is not null;
+        create index on "{schema}"."exception_queue_#" (presence_id) where status = 'inflight';
+        create index on "{schema}"."exception_queue_#" (consumer_group_id, died_at) where status = 'dead';
+
+        create table "{schema}"."exception_payload_#" (
+            message_id bigint primary key,
+            created_at timestamptz not null,
+            schema_version integer not null,
+            codec smallint not null,
+            routing_key text,
+            message_key text,
+            headers json,
+            payload json,
+            payload_bytes bytea,
+            copied_at timestamptz not null default clock_timestamp()
+        );
+
+        create table "{schema}"."delayed_message_#" (
+            id bigint generated always as identity,
+            deliver_at timestamptz not null,
+            created_at timestamptz not null default now(),
+            schema_version integer not null,
+            codec smallint not null,
+            routing_key text,
+            message_key text,
+            headers json,
+            payload json,
+            payload_bytes bytea,
+            primary key (deliver_at, id)
+        );
+
+        create table "{schema}"."delivery_log_#" (
+            id bigint generated always as identity primary key,
+            consumer_group_id bigint not null,
+            message_id bigint not null,
+            attempt integer not null,
+            status text not null,
+            error text,
+            attempted_at timestamptz not null default clock_timestamp()
+        );
+
+        create table "{schema}"."binding_config_#" (
+            consumer_group_id bigint not null references "{schema}".consumer_group_config on delete cascade,
+            pattern text not null,
+            primary key (consumer_group_id, pattern)
+        );
+
+        create table "{schema}"."message_key_lease_#" (
+            consumer_group_id bigint not null,
+            message_key text not null,
+            seq bigint not null,
+            token uuid,
+            presence_id uuid,
+            primary key (consumer_group_id, message_key, seq)
+        );
+
+        create table "{schema}"."idempotency_key_#" (
+            key bytea primary key,
+            message_id bigint,
+            delayed_id bigint,
+            payload_hash bytea not null,
+            created_at timestamptz not null default now()
+        );
+        create index on "{schema}"."idempotency_key_#" (created_at);
+
+        create table "{schema}"."compaction_head_#" (
+            message_key text primary key,
+            message_id bigint,
+            schema_version integer,
+            compaction_rank bigint,
+            created_at timestamptz not null default now(),
+            updated_at timestamptz not null default now(),
+            check (num_nulls(message_id, schema_version, compaction_rank) in (0, 3))
+        );
+    $family$, '#', stream::text);
+    if p_message_key is not null then
+        execute format('create index on %I.%I (message_key, id)', '{schema}', format('message_log_%s', stream));
+    end if;
+    perform "{schema}".partition_ensure(stream);
+    return stream;
+end
+$body$;
+
+-- The way into a stream for psql, triggers and other languages: owns a transaction id before it draws a
+-- message id, which a plain INSERT does not. Answers the message's id.
+create function "{schema}".produce(
+    p_stream text,
+    p_payload json,
+    p_schema_version integer default 1,
+    p_routing_key text default null,
+    p_message_key text default null,
+    p_headers json default null
+) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $body$
+declare
+    stream bigint;
+    message bigint;
+begin
+    select id into stream from "{schema}".stream_config where name = p_stream;
+    if not found then
+        raise exception 'stream "%" is not registered in schema "%"', p_stream, '{schema}' using errcode = 'undefined_object';
+    end if;
+    execute format(
+        'with x as materialized (select pg_current_xact_id() as xid)
+         insert into %I.%I (schema_version, codec, routing_key, message_key, headers, payload)
+         select $1, 0, $2, $3, $4, $5 from x where x.xid is not null returning id',
+        '{schema}', format('message_log_%s', stream))
+    into message using p_schema_version, p_routing_key, p_message_key, p_headers, p_payload;
+    return message;
+end
+$body$;
+
+revoke all on function "{schema}".partition_add(bigint, bigint) from public;
+revoke all on function "{schema}".partition_ensure(bigint) from public;
+revoke all on function "{schema}".stream_create(text, text, bigint) from public;
+revoke all on function "{schema}".produce(text, json, integer, text, text, json) from public;

@@ -1,0 +1,274 @@
+//! Postgres 15 and later.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{PgPool, Postgres};
+
+use super::template::Names;
+use super::{
+    Backend, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams, GroupParams,
+    GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, SettleParams, StallCause, StreamParams,
+    StreamRow,
+};
+use crate::error::{Error, Kind};
+use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
+use crate::message::{NewMessage, StoredMessage};
+
+mod claim;
+mod cursor;
+mod error;
+mod exception;
+mod group;
+mod lease;
+mod message;
+pub(crate) mod migration;
+mod parked;
+mod partition;
+mod presence;
+mod statements;
+mod stream;
+mod value;
+mod wake;
+
+use partition::PartitionBound;
+use statements::{SharedStatements, StreamStatements};
+
+/// Statements are cached a connection: some twenty a stream.
+const STATEMENT_CACHE: usize = 10_000;
+const ENGINE_CONNECTIONS: u32 = 10;
+
+/// The engine's port on one Postgres schema.
+pub struct PostgresBackend {
+    /// The user's pool: produces.
+    pool: PgPool,
+    /// The engine's own: claims, settlements and renewals must not wait behind the work that they keep alive.
+    engine: PgPool,
+    schema: String,
+    shared: SharedStatements,
+    streams: RwLock<HashMap<StreamId, Arc<StreamState>>>,
+    wake: wake::Listener,
+}
+
+pub(crate) struct StreamState {
+    statements: StreamStatements,
+    bound: PartitionBound,
+}
+
+impl PostgresBackend {
+    /// Uses `pool` for produces, and opens a small pool of its own, lazily, with the same options.
+    ///
+    /// # Errors
+    /// A schema name that is not `[a-z_][a-z0-9_]*`, at most 63 bytes.
+    pub fn new(pool: PgPool, schema: &str) -> Result<Self, Error> {
+        check_schema(schema)?;
+        let engine = PgPoolOptions::new()
+            .max_connections(ENGINE_CONNECTIONS)
+            .acquire_timeout(Duration::from_secs(10))
+            .idle_timeout(Duration::from_secs(300))
+            .test_before_acquire(false)
+            .connect_lazy_with(engine_options(pool.connect_options().as_ref().clone()));
+        Ok(Self {
+            pool,
+            engine,
+            schema: schema.to_owned(),
+            shared: SharedStatements::fill(Names { schema, stream: 0 }),
+            streams: RwLock::default(),
+            wake: wake::Listener::default(),
+        })
+    }
+
+    async fn engine(&self, doing: &str) -> Result<PoolConnection<Postgres>, Error> {
+        self.engine.acquire().await.map_err(|err| error::map(doing, err))
+    }
+
+    /// Maps the error of a statement on `connection`, and keeps a connection to a server that turned
+    /// read-only from being used again.
+    fn failed(&self, connection: &mut PoolConnection<Postgres>, doing: &str, err: sqlx::Error) -> Error {
+        if error::is_read_only(&err) {
+            connection.close_on_drop();
+        }
+        error::map(doing, err)
+    }
+
+    fn stream(&self, id: StreamId) -> Arc<StreamState> {
+        let known = self.streams.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned();
+        known.unwrap_or_else(|| {
+            let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
+            let state = || {
+                Arc::new(StreamState {
+                    statements: StreamStatements::fill(Names { schema: &self.schema, stream: id.0 }),
+                    bound: PartitionBound::default(),
+                })
+            };
+            Arc::clone(streams.entry(id).or_insert_with(state))
+        })
+    }
+
+    /// Every statement of this backend for `stream`, filled, with its name.
+    pub fn statements(&self, stream: StreamId) -> Vec<(&'static str, sqlx::SqlStr)> {
+        let mut all = self.shared.all();
+        all.extend(self.stream(stream).statements.all());
+        all
+    }
+}
+
+/// What the engine's statements rely on, whatever the user's pool or the database's defaults say: at
+/// REPEATABLE READ, competing claims would fail with 40001.
+fn engine_options(options: PgConnectOptions) -> PgConnectOptions {
+    options.statement_cache_capacity(STATEMENT_CACHE).application_name("sqlstreams").options([
+        ("default_transaction_isolation", "read committed"),
+        ("lock_timeout", "5s"),
+        ("statement_timeout", "60s"),
+        ("idle_in_transaction_session_timeout", "30s"),
+        ("client_min_messages", "warning"),
+    ])
+}
+
+fn check_schema(schema: &str) -> Result<(), Error> {
+    let mut bytes = schema.bytes();
+    let first = bytes.next().is_some_and(|b| b.is_ascii_lowercase() || b == b'_');
+    if first && bytes.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_') && schema.len() <= 63 {
+        return Ok(());
+    }
+    Err(Error::new(
+        Kind::Declaration,
+        "SQLS-0301",
+        format!("schema name {schema:?} is not usable - write lower-case letters, digits and underscores, at most 63"),
+    ))
+}
+
+#[async_trait]
+impl Backend for PostgresBackend {
+    async fn migration_apply(&self) -> Result<(), Error> {
+        migration::apply(self).await
+    }
+    async fn migration_check(&self) -> Result<(), Error> {
+        migration::check(self).await
+    }
+    async fn stream_register(&self, params: &StreamParams) -> Result<StreamRow, Error> {
+        stream::register(self, params).await
+    }
+    async fn group_register(&self, params: &GroupParams) -> Result<GroupRow, Error> {
+        group::register(self, params).await
+    }
+    async fn presence_enter(&self, params: &PresenceParams) -> Result<(), Error> {
+        presence::enter(self, params).await
+    }
+    async fn presence_renew(&self, id: PresenceId, ttl: Duration) -> Result<bool, Error> {
+        presence::renew(self, id, ttl).await
+    }
+    async fn presence_leave(&self, id: PresenceId) -> Result<(), Error> {
+        presence::leave(self, id).await
+    }
+    async fn message_produce(
+        &self,
+        stream: StreamId,
+        version: u32,
+        codec: i16,
+        messages: &[NewMessage],
+    ) -> Result<Vec<MessageId>, Error> {
+        message::produce(self, stream, version, codec, messages).await
+    }
+    async fn message_read(&self, params: &ReadParams) -> Result<Vec<StoredMessage>, Error> {
+        message::read(self, params).await
+    }
+    async fn claim_take(&self, params: &ClaimParams) -> Result<ClaimRow, Error> {
+        claim::take(self, params).await
+    }
+    async fn lease_find(&self, stream: StreamId, token: LeaseToken) -> Result<Option<LeaseRow>, Error> {
+        lease::find(self, stream, token).await
+    }
+    async fn lease_settle(&self, params: &SettleParams) -> Result<bool, Error> {
+        lease::settle(self, params).await
+    }
+    async fn lease_reclaim(
+        &self,
+        stream: StreamId,
+        group: GroupId,
+        presence: PresenceId,
+        token: LeaseToken,
+    ) -> Result<Option<LeaseRow>, Error> {
+        lease::reclaim(self, stream, group, presence, token).await
+    }
+    async fn lease_report(
+        &self,
+        stream: StreamId,
+        group: GroupId,
+        presence: PresenceId,
+        tokens: &[LeaseToken],
+        progress: &[ProgressParams],
+    ) -> Result<Vec<LeaseToken>, Error> {
+        lease::report(self, stream, group, presence, tokens, progress).await
+    }
+    async fn lease_return(&self, stream: StreamId, progress: &[ProgressParams]) -> Result<(), Error> {
+        lease::give_back(self, stream, progress).await
+    }
+    async fn parked_take(&self, params: &ClaimParams, versions: &[i32]) -> Result<Option<LeaseRow>, Error> {
+        parked::take(self, params, versions).await
+    }
+    async fn exception_take(&self, params: &ExceptionTakeParams) -> Result<Vec<ExceptionRow>, Error> {
+        exception::take(self, params).await
+    }
+    async fn exception_settle(&self, params: &ExceptionSettleParams) -> Result<(), Error> {
+        exception::settle(self, params).await
+    }
+    async fn exception_return(&self, stream: StreamId, group: GroupId, token: LeaseToken) -> Result<(), Error> {
+        exception::give_back(self, stream, group, token).await
+    }
+    async fn exception_due(&self, stream: StreamId, group: GroupId) -> Result<Option<Duration>, Error> {
+        exception::due(self, stream, group).await
+    }
+    async fn exception_dead(
+        &self,
+        stream: StreamId,
+        group: GroupId,
+        after: MessageId,
+        limit: i64,
+    ) -> Result<Vec<DeadLetterRow>, Error> {
+        exception::dead(self, stream, group, after, limit).await
+    }
+    async fn cursor_observe(&self, stream: StreamId, group: GroupId) -> Result<(), Error> {
+        cursor::observe(self, stream, group).await
+    }
+    async fn cursor_stall(&self, stream: StreamId, group: GroupId) -> Result<Vec<StallCause>, Error> {
+        cursor::stall(self, stream, group).await
+    }
+    async fn cursor_position(&self, stream: StreamId, group: GroupId) -> Result<PositionRow, Error> {
+        cursor::position(self, stream, group).await
+    }
+    async fn partition_ensure(&self, stream: StreamId) -> Result<Option<MessageId>, Error> {
+        partition::ensure(self, stream).await.map(Some)
+    }
+    async fn wake_send(&self, streams: &[StreamId]) -> Result<(), Error> {
+        wake::send(self, streams).await
+    }
+    async fn wake_wait(&self) -> Result<Vec<StreamId>, Error> {
+        self.wake.wait(self).await
+    }
+    async fn close(&self) {
+        self.engine.close().await;
+    }
+}
+
+/// A pool that does not ask the server for a sign of life before each use: a broken connection shows itself
+/// with the first statement, and the question would double the exchanges of a produce.
+pub(crate) async fn connect(url: &str) -> Result<PgPool, Error> {
+    use std::str::FromStr;
+    let options = PgConnectOptions::from_str(url).map_err(|err| {
+        Error::new(Kind::Unavailable, "SQLS-0105", "the database url is not one of Postgres - write postgres://user@host/database")
+            .with_source(err)
+    })?;
+    let pool = PgPoolOptions::new().test_before_acquire(false).connect_with(options);
+    pool.await.map_err(|err| error::map("connecting", err))
+}
+
+/// This build's migrations and their texts for `schema`.
+pub(crate) fn migrations(schema: &str) -> Vec<(crate::migrate::Migration, String)> {
+    let text = |migration| migration::fill(schema, migration).as_str().to_owned();
+    migration::MIGRATIONS.iter().map(|migration| (*migration, text(migration))).collect()
+}

@@ -1,0 +1,59 @@
+//! Room in the partitioned log ahead of its producers.
+
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use super::PostgresBackend;
+use crate::error::Error;
+use crate::identity::{MessageId, StreamId};
+
+const DOING: &str = "adding a partition";
+
+/// What this process knows of a stream's partitions.
+#[derive(Default)]
+pub(super) struct PartitionBound {
+    /// Ids from here on need a look; 0 when nothing is known.
+    renew_from: AtomicI64,
+    renewing: AtomicBool,
+}
+
+impl PartitionBound {
+    /// Whether the producer of `id` should make room; true for one caller at a time.
+    pub(super) fn wants_room(&self, id: i64) -> bool {
+        id >= self.renew_from.load(Ordering::Relaxed) && !self.renewing.swap(true, Ordering::AcqRel)
+    }
+}
+
+/// Lets the next caller look, also when this one's future is dropped.
+struct Turn<'a>(&'a AtomicBool);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// The first id without a partition, after two partitions beyond the current one exist.
+pub(super) async fn ensure(backend: &PostgresBackend, stream: StreamId) -> Result<MessageId, Error> {
+    let mut connection = backend.engine(DOING).await?;
+    let bound = sqlx::query_scalar::<_, i64>(backend.shared.partition_ensure.clone())
+        .bind(stream.0)
+        .fetch_one(&mut *connection)
+        .await;
+    let bound = bound.map_err(|err| backend.failed(&mut connection, DOING, err))?;
+    Ok(MessageId(bound))
+}
+
+/// Makes room when `last` has come close to the end of it. A failure costs nothing: the insert that finds no
+/// partition makes room itself.
+pub(super) async fn keep_ahead(backend: &PostgresBackend, stream: StreamId, last: i64) {
+    let state = backend.stream(stream);
+    let _turn = Turn(&state.bound.renewing);
+    match ensure(backend, stream).await {
+        Ok(bound) => {
+            // Three partitions lie below the bound; look again when one of them is used up.
+            let from = last + ((bound.0 - last) / 3).max(1);
+            state.bound.renew_from.store(from, Ordering::Relaxed);
+        }
+        Err(err) => tracing::warn!(%stream, error = %err, "could not add a partition ahead of the producers"),
+    }
+}

@@ -1,0 +1,39 @@
+//! The rows by which consuming processes are known to be alive.
+
+use std::time::Duration;
+
+use super::{PostgresBackend, value};
+use crate::backend::PresenceParams;
+use crate::error::Error;
+use crate::identity::PresenceId;
+
+const DOING: &str = "keeping this process present";
+
+pub(super) async fn enter(backend: &PostgresBackend, params: &PresenceParams) -> Result<(), Error> {
+    let mut connection = backend.engine(DOING).await?;
+    let result = sqlx::query(backend.shared.presence_enter.clone())
+        .bind(params.id.0)
+        .bind(params.build)
+        .bind(&params.process)
+        .bind(&params.readable)
+        .bind(value::wait(params.ttl))
+        .execute(&mut *connection)
+        .await;
+    result.map(|_| ()).map_err(|err| backend.failed(&mut connection, DOING, err))
+}
+
+pub(super) async fn renew(backend: &PostgresBackend, id: PresenceId, ttl: Duration) -> Result<bool, Error> {
+    let mut connection = backend.engine(DOING).await?;
+    let result = sqlx::query(backend.shared.presence_renew.clone())
+        .bind(id.0)
+        .bind(value::wait(ttl))
+        .execute(&mut *connection)
+        .await;
+    result.map(|done| done.rows_affected() > 0).map_err(|err| backend.failed(&mut connection, DOING, err))
+}
+
+pub(super) async fn leave(backend: &PostgresBackend, id: PresenceId) -> Result<(), Error> {
+    let mut connection = backend.engine(DOING).await?;
+    let result = sqlx::query(backend.shared.presence_leave.clone()).bind(id.0).execute(&mut *connection).await;
+    result.map(|_| ()).map_err(|err| backend.failed(&mut connection, DOING, err))
+}

@@ -1,0 +1,72 @@
+-- sqlstreams: cursor.observe
+-- $1 group.
+-- The exact observation, for when an unrelated old transaction holds every snapshot's xmin back: the head,
+-- then the xids of the transactions that hold the producers' lock on the log's parent. A producer owns an
+-- xid before it draws an id, so a holder without one has drawn none up to the head. An xid and not a pid,
+-- since a prepared transaction has no pid. pg_locks shows 32 bits of it; the snapshot gives the epoch.
+with head as materialized (
+    select case when s.is_called then s.last_value else 0 end as id
+    from "{schema}"."message_log_{stream}_id_seq" s
+),
+holder as materialized (
+    select distinct l.virtualtransaction
+    from head h
+    cross join lateral (
+        select virtualtransaction from pg_catalog.pg_locks
+        where h.id is not null
+            and locktype = 'relation'
+            and database = (select oid from pg_catalog.pg_database where datname = current_database())
+            and relation = '"{schema}"."message_log_{stream}"'::regclass
+            and mode = 'RowExclusiveLock'
+            and granted
+    ) l
+),
+newest as materialized (
+    select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as xid
+),
+found as materialized (
+    select distinct case
+        when c.candidate > n.xid + 2147483648 then c.candidate - 4294967296
+        when c.candidate < n.xid - 2147483648 then c.candidate + 4294967296
+        else c.candidate
+    end as xid
+    from newest n
+    cross join (select count(*) as holders from holder) barrier
+    cross join lateral (
+        select n.xid / 4294967296 * 4294967296 + x.transactionid::text::bigint as candidate
+        from pg_catalog.pg_locks x
+        join holder o on o.virtualtransaction = x.virtualtransaction
+        where barrier.holders >= 0 and x.locktype = 'transactionid' and x.mode = 'ExclusiveLock' and x.granted
+    ) c
+),
+observed as materialized (
+    select h.id as head, array(select xid::text::xid8 from found) as xids from head h
+),
+locked as materialized (
+    select c.*, o.head, o.xids
+    from observed o
+    join "{schema}"."consumer_group_cursor_{stream}" c on c.consumer_group_id = $1
+    where c.seq = (
+        select max(seq) from "{schema}"."consumer_group_cursor_{stream}" where consumer_group_id = $1
+    ) and o.head > c.proven_head
+    for update of c
+),
+asynchronous as materialized (
+    select set_config('synchronous_commit', 'off', true) as setting
+),
+next as (
+    insert into "{schema}"."consumer_group_cursor_{stream}" (
+        consumer_group_id, seq, epoch, claimed, committed, proven_head,
+        pending_head, pending_xid, exact_head, exact_xids, replay_until
+    )
+    select consumer_group_id, seq + 1, epoch, claimed, committed, proven_head,
+        pending_head, pending_xid, head, xids, replay_until
+    from locked, asynchronous
+    where setting is not null
+),
+previous as (
+    delete from "{schema}"."consumer_group_cursor_{stream}" c
+    using locked l
+    where c.consumer_group_id = $1 and c.seq = l.seq
+)
+select count(*) as observed from locked

@@ -1,0 +1,28 @@
+-- sqlstreams: cursor.position
+-- $1 group.
+with cursor as materialized (
+    select claimed from "{schema}"."consumer_group_cursor_{stream}"
+    where consumer_group_id = $1
+    order by seq desc
+    limit 1
+),
+open as materialized (
+    select
+        (select min(low) from "{schema}"."claim_lease_{stream}" where consumer_group_id = $1) as lease,
+        (select min(low) from "{schema}"."parked_range_{stream}" where consumer_group_id = $1) as parked,
+        (select min(message_id) - 1 from "{schema}"."exception_queue_{stream}"
+            where consumer_group_id = $1 and status in ('ready', 'inflight', 'deferred')) as exception
+)
+select
+    (select case when is_called then last_value else 0 end from "{schema}"."message_log_{stream}_id_seq") as head,
+    c.claimed,
+    least(c.claimed, o.lease, o.parked, o.exception) as settled,
+    (select count(*) from "{schema}"."exception_queue_{stream}"
+        where consumer_group_id = $1 and status = 'ready') as ready,
+    (select count(*) from "{schema}"."exception_queue_{stream}"
+        where consumer_group_id = $1 and status = 'inflight') as inflight,
+    (select count(*) from "{schema}"."exception_queue_{stream}"
+        where consumer_group_id = $1 and status = 'dead') as dead,
+    (select count(*) from "{schema}"."parked_range_{stream}" where consumer_group_id = $1) as parked
+from cursor c
+cross join open o

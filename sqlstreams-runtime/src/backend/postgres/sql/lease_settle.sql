@@ -1,0 +1,45 @@
+-- sqlstreams: lease.settle
+-- $1 token; exceptions: $2 ids, $3 versions, $4 keys, $5 next (retry, later, dead, return), $6 wait in microseconds,
+-- $7 errors; parked: $8 versions, $9 lows, $10 highs; $11 now in microseconds or null.
+-- The lease goes first: whoever lost it changes nothing. Durable.
+with gone as (
+    delete from "{schema}"."claim_lease_{stream}"
+    where token = $1
+    returning consumer_group_id
+),
+clock as materialized (
+    select coalesce(timestamptz 'epoch' + $11::bigint * interval '1 microsecond', clock_timestamp()) as now
+),
+exception as (
+    insert into "{schema}"."exception_queue_{stream}" (
+        consumer_group_id, message_id, status, schema_version, message_key, attempts, failures, failures_total,
+        delays, can_run_after, first_failed_at, died_at, last_error
+    )
+    select g.consumer_group_id, n.id, case n.next when 'dead' then 'dead' else 'ready' end, n.version, n.key,
+        case n.next when 'return' then 0 else 1 end,
+        case when n.next in ('retry', 'dead') then 1 else 0 end,
+        case when n.next in ('retry', 'dead') then 1 else 0 end,
+        case n.next when 'later' then 1 else 0 end,
+        case n.next when 'dead' then null else c.now + n.wait * interval '1 microsecond' end,
+        case when n.next in ('retry', 'dead') then c.now end,
+        case n.next when 'dead' then c.now end,
+        n.error
+    from gone g, clock c,
+        unnest($2::bigint[], $3::integer[], $4::text[], $5::text[], $6::bigint[], $7::text[])
+            as n (id, version, key, next, wait, error)
+    on conflict (consumer_group_id, message_id) do nothing
+),
+extended as (
+    update "{schema}"."parked_range_{stream}" p
+    set high = n.high, updated_at = c.now
+    from gone g, clock c, unnest($8::integer[], $9::bigint[], $10::bigint[]) as n (version, low, high)
+    where p.consumer_group_id = g.consumer_group_id and p.schema_version = n.version and p.high = n.low
+    returning n.version, n.low
+),
+parked as (
+    insert into "{schema}"."parked_range_{stream}" (consumer_group_id, schema_version, low, high)
+    select g.consumer_group_id, n.version, n.low, n.high
+    from gone g, unnest($8::integer[], $9::bigint[], $10::bigint[]) as n (version, low, high)
+    where not exists (select from extended e where e.version = n.version and e.low = n.low)
+)
+select count(*) as gone from gone

@@ -1,0 +1,2 @@
+-- sqlstreams: migration.lock
+select pg_advisory_xact_lock(hashtextextended('{schema}.migration', 0))

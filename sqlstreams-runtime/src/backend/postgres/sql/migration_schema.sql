@@ -1,0 +1,2 @@
+-- sqlstreams: migration.schema
+create schema if not exists "{schema}"

@@ -1,0 +1,84 @@
+//! Streams and their payload versions.
+
+use sqlx::Row;
+
+use super::{PostgresBackend, error};
+use crate::backend::{StreamParams, StreamRow};
+use crate::error::{Error, Kind};
+use crate::identity::StreamId;
+
+const DOING: &str = "registering a stream";
+
+pub(super) async fn register(backend: &PostgresBackend, params: &StreamParams) -> Result<StreamRow, Error> {
+    if let Some(row) = find(backend, params).await? {
+        return Ok(row);
+    }
+    let mut connection = backend.engine(DOING).await?;
+    let id = sqlx::query_scalar::<_, i64>(backend.shared.stream_create.clone())
+        .bind(params.name.as_str())
+        .bind(params.message_key.as_deref())
+        .bind(params.partition_size)
+        .fetch_one(&mut *connection)
+        .await;
+    let id = id.map_err(|err| registration(backend, &mut connection, params, err))?;
+    let created = sqlx::query(backend.shared.stream_version_create.clone())
+        .bind(id)
+        .bind(params.schema_version.cast_signed())
+        .bind(params.codec)
+        .bind(&params.shape)
+        .bind(&params.shape_hash[..])
+        .bind(&params.json_schema)
+        .execute(&mut *connection)
+        .await;
+    created.map_err(|err| registration(backend, &mut connection, params, err))?;
+    drop(connection);
+    let row = find(backend, params).await?;
+    row.ok_or_else(|| {
+        Error::new(
+            Kind::Declaration,
+            "SQLS-0303",
+            format!("stream \"{}\" was removed while it was being registered", params.name),
+        )
+    })
+}
+
+fn registration(
+    backend: &PostgresBackend,
+    connection: &mut sqlx::pool::PoolConnection<sqlx::Postgres>,
+    params: &StreamParams,
+    err: sqlx::Error,
+) -> Error {
+    if !error::is_permission(&err) {
+        return backend.failed(connection, DOING, err);
+    }
+    Error::new(
+        Kind::Permission,
+        "SQLS-0119",
+        format!(
+            "stream \"{}\" version {} is not registered, and this database role may not register it - let the \
+             installation's owner run this registration once, or grant the role its functions",
+            params.name, params.schema_version
+        ),
+    )
+}
+
+/// The stored stream, if this version of it is stored as well.
+async fn find(backend: &PostgresBackend, params: &StreamParams) -> Result<Option<StreamRow>, Error> {
+    let mut connection = backend.engine(DOING).await?;
+    let row = sqlx::query(backend.shared.stream_find.clone())
+        .bind(params.name.as_str())
+        .bind(params.schema_version.cast_signed())
+        .fetch_optional(&mut *connection)
+        .await
+        .and_then(|row| match row {
+            Some(row) if row.try_get::<Option<String>, _>(3)?.is_some() => Ok(Some(StreamRow {
+                id: StreamId(row.try_get(0)?),
+                message_key: row.try_get(1)?,
+                partition_size: row.try_get(2)?,
+                shape: row.try_get(3)?,
+                codec: row.try_get(4)?,
+            })),
+            _ => Ok(None),
+        });
+    row.map_err(|err| backend.failed(&mut connection, DOING, err))
+}

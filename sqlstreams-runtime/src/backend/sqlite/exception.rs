@@ -1,0 +1,116 @@
+//! Messages in trouble.
+
+use std::time::Duration;
+
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+
+use super::connection::Durability::Durable;
+use super::{SqliteBackend, error, message, value};
+use crate::backend::{DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams};
+use crate::error::Error;
+use crate::identity::{GroupId, LeaseToken, MessageId, StreamId};
+
+pub(super) async fn take(backend: &SqliteBackend, params: &ExceptionTakeParams) -> Result<Vec<ExceptionRow>, Error> {
+    const DOING: &str = "taking messages in trouble";
+    let state = backend.stream(params.stream);
+    let query = |sql: &sqlx::SqlStr| {
+        sqlx::query(sql.clone())
+            .bind(params.group.0)
+            .bind(params.limit)
+            .bind(params.token.0)
+            .bind(params.presence.0)
+            .bind(value::json(&params.versions))
+            .bind(params.max_kills)
+            .bind(value::now(params.now))
+    };
+    if params.limit <= 0 || !backend.finds(DOING, query(&state.statements.exception_take_look)).await? {
+        return Ok(Vec::new());
+    }
+    backend.connections.write(Durable, DOING, query(&state.transactions.exception_take)).await?;
+    let rows = backend.connections.read(DOING, query(&state.statements.exception_take_read)).await?;
+    taken(&rows).map_err(|err| error::map(DOING, err))
+}
+
+fn taken(rows: &[SqliteRow]) -> Result<Vec<ExceptionRow>, sqlx::Error> {
+    const MESSAGE: usize = 4;
+    rows.iter()
+        .map(|row| {
+            let stored = row.try_get::<Option<i64>, _>(MESSAGE)?.is_some();
+            Ok(ExceptionRow {
+                id: MessageId(row.try_get(0)?),
+                attempts: row.try_get(1)?,
+                failures: row.try_get(2)?,
+                delays: row.try_get(3)?,
+                message: if stored { message::stored(std::slice::from_ref(row), MESSAGE)?.pop() } else { None },
+            })
+        })
+        .collect()
+}
+
+pub(super) async fn settle(backend: &SqliteBackend, params: &ExceptionSettleParams) -> Result<(), Error> {
+    let state = backend.stream(params.stream);
+    let outcomes: Vec<_> = params
+        .exceptions
+        .iter()
+        .map(|exception| {
+            let (next, wait, error) = value::next(&exception.next);
+            (exception.message.0, next, wait, error)
+        })
+        .collect();
+    let settle = sqlx::query(state.transactions.exception_settle.clone())
+        .bind(params.group.0)
+        .bind(params.token.0)
+        .bind(value::json(&outcomes))
+        .bind(value::now(params.now));
+    backend.connections.write(Durable, "settling messages in trouble", settle).await.map(|_| ())
+}
+
+pub(super) async fn give_back(
+    backend: &SqliteBackend,
+    stream: StreamId,
+    group: GroupId,
+    token: LeaseToken,
+) -> Result<(), Error> {
+    let state = backend.stream(stream);
+    let give = sqlx::query(state.statements.exception_return.clone()).bind(group.0).bind(token.0);
+    backend.connections.write(Durable, "giving messages in trouble back", give).await.map(|_| ())
+}
+
+pub(super) async fn due(
+    backend: &SqliteBackend,
+    stream: StreamId,
+    group: GroupId,
+) -> Result<Option<Duration>, Error> {
+    const DOING: &str = "looking for due messages";
+    let state = backend.stream(stream);
+    let due = sqlx::query(state.statements.exception_due.clone()).bind(group.0);
+    let rows = backend.connections.read(DOING, due).await?;
+    let wait = rows.first().map_or(Ok(None), |row| row.try_get::<Option<i64>, _>(0));
+    let wait = wait.map_err(|err| error::map(DOING, err))?;
+    Ok(wait.map(|wait| Duration::from_micros(wait.max(0).cast_unsigned())))
+}
+
+pub(super) async fn dead(
+    backend: &SqliteBackend,
+    stream: StreamId,
+    group: GroupId,
+    after: MessageId,
+    limit: i64,
+) -> Result<Vec<DeadLetterRow>, Error> {
+    const DOING: &str = "listing dead letters";
+    let state = backend.stream(stream);
+    let dead = sqlx::query(state.statements.exception_dead.clone()).bind(group.0).bind(after.0).bind(limit);
+    let rows = backend.connections.read(DOING, dead).await?;
+    rows.iter().map(dead_letter).collect::<Result<_, _>>().map_err(|err| error::map(DOING, err))
+}
+
+fn dead_letter(row: &SqliteRow) -> Result<DeadLetterRow, sqlx::Error> {
+    Ok(DeadLetterRow {
+        id: MessageId(row.try_get(0)?),
+        schema_version: row.try_get::<i32, _>(1)?.cast_unsigned(),
+        message_key: row.try_get(2)?,
+        attempts: row.try_get::<i32, _>(3)?.cast_unsigned(),
+        error: row.try_get::<Option<String>, _>(4)?.unwrap_or_default(),
+    })
+}

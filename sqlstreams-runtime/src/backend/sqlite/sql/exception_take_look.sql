@@ -1,0 +1,17 @@
+-- sqlstreams: exception.take_look
+-- $1 group, $5 versions, a JSON array, $7 now or null. Whether there is anything to take: asked outside any
+-- transaction, so that a group without trouble never takes the write lock.
+select exists (
+    select 1 from "{schema}exception_queue_{stream}"
+    where consumer_group_id = $1 and status = 'ready'
+        and can_run_after <= coalesce($7, cast(round(unixepoch('subsec') * 1000000) as integer))
+        and schema_version in (select value from json_each($5))
+) or exists (
+    select 1 from "{schema}exception_queue_{stream}" e
+    where e.consumer_group_id = $1 and e.status = 'inflight'
+        and e.schema_version in (select value from json_each($5))
+        and not exists (
+            select 1 from "{schema}presence" p
+            where p.id = e.presence_id and p.expires_at >= cast(round(unixepoch('subsec') * 1000000) as integer)
+        )
+) as found

@@ -1,0 +1,19 @@
+-- sqlstreams: exception.take_lost
+-- $1 group, $2 limit, $3 token, $4 presence, $5 versions, a JSON array, $6 lost owners until death, $7 now or null.
+-- Takes over messages whose owner is gone.
+update "{schema}exception_queue_{stream}"
+set kills = kills + (presence_id is not null), token = $3, presence_id = $4,
+    updated_at = coalesce($7, cast(round(unixepoch('subsec') * 1000000) as integer))
+where consumer_group_id = $1 and message_id in (
+    select e.message_id
+    from "{schema}exception_queue_{stream}" e
+    where e.consumer_group_id = $1 and e.status = 'inflight'
+        and e.schema_version in (select value from json_each($5))
+        and e.kills + (e.presence_id is not null) < $6
+        and not exists (
+            select 1 from "{schema}presence" p
+            where p.id = e.presence_id and p.expires_at >= cast(round(unixepoch('subsec') * 1000000) as integer)
+        )
+    order by e.message_id
+    limit $2
+)

@@ -1,0 +1,9 @@
+-- sqlstreams: exception.take_read
+-- $1 group, $3 token. After the taking commit: no lock is held while payloads are copied.
+select e.message_id, e.attempts, e.failures, e.delays,
+    m.id, m.created_at, m.schema_version, m.codec, m.routing_key, m.message_key, m.headers,
+    coalesce(m.payload, m.payload_bytes) as payload
+from "{schema}exception_queue_{stream}" e
+left join "{schema}message_log_{stream}" m on m.id = e.message_id
+where e.consumer_group_id = $1 and e.status = 'inflight' and e.token = $3
+order by e.message_id

@@ -1,0 +1,2 @@
+-- sqlstreams: journal.mode
+pragma journal_mode

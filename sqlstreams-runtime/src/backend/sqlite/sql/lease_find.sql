@@ -1,0 +1,5 @@
+-- sqlstreams: lease.find
+-- $1 token.
+select token, low, high, schema_version, reclaims, done
+from "{schema}claim_lease_{stream}"
+where token = $1

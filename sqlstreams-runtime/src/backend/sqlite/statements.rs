@@ -1,0 +1,119 @@
+//! The statement texts of this backend.
+
+use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
+
+use crate::backend::template::{Names, statements};
+
+statements! {
+    /// Statements on the shared tables, and on none.
+    SharedStatements {
+        durability_level,
+        group_create,
+        group_update,
+        journal_mode,
+        migration_list,
+        migration_record,
+        migration_table,
+        presence_enter,
+        presence_leave,
+        presence_renew,
+        stream_create,
+        stream_find,
+        stream_version_create,
+        transaction_begin,
+        transaction_commit,
+        wake_heads,
+        wake_version,
+    }
+}
+
+statements! {
+    /// Statements on one stream's tables.
+    StreamStatements {
+        binding_replace,
+        binding_replace_rest,
+        claim_take,
+        claim_take_advance,
+        claim_take_look,
+        claim_take_settle,
+        cursor_create,
+        cursor_position,
+        exception_dead,
+        exception_due,
+        exception_return,
+        exception_settle,
+        exception_settle_done,
+        exception_take,
+        exception_take_bury,
+        exception_take_look,
+        exception_take_lost,
+        exception_take_read,
+        group_lock,
+        lease_find,
+        lease_reclaim,
+        lease_reclaim_look,
+        lease_report,
+        lease_report_free,
+        lease_report_progress,
+        lease_return,
+        lease_settle,
+        lease_settle_exception,
+        lease_settle_extend,
+        lease_settle_park,
+        message_produce,
+        message_read,
+        parked_take,
+        parked_take_empty,
+        parked_take_look,
+        parked_take_shrink,
+    }
+}
+
+/// Operations of several statements: each one text, from `begin immediate` to `commit`, whose statements
+/// share their parameters. A text runs in one exchange with the connection's thread. So the write lock is
+/// never held while a task of this process waits for its turn, and a dropped future leaves nothing half done.
+#[derive(Clone, Debug)]
+pub(crate) struct Transactions {
+    pub(crate) claim_take: SqlStr,
+    pub(crate) exception_settle: SqlStr,
+    pub(crate) exception_take: SqlStr,
+    pub(crate) lease_report: SqlStr,
+    pub(crate) lease_settle: SqlStr,
+    pub(crate) parked_take: SqlStr,
+}
+
+impl Transactions {
+    pub(crate) fn of(shared: &SharedStatements, stream: &StreamStatements) -> Self {
+        let s = stream;
+        let join = |parts: &[&SqlStr]| {
+            let mut text = String::new();
+            for part in [&[&shared.transaction_begin], parts, &[&shared.transaction_commit]].concat() {
+                text.push_str(part.as_str());
+                text.push_str(";\n");
+            }
+            // Its parts are filled statements.
+            AssertSqlSafe(text).into_sql_str()
+        };
+        Self {
+            claim_take: join(&[&s.claim_take_settle, &s.claim_take, &s.claim_take_advance, &s.claim_take_look]),
+            exception_settle: join(&[&s.exception_settle_done, &s.exception_settle]),
+            exception_take: join(&[&s.exception_take_bury, &s.exception_take_lost, &s.exception_take]),
+            lease_report: join(&[&s.lease_report_progress, &s.lease_report_free, &s.lease_report]),
+            lease_settle: join(&[
+                &s.lease_settle_exception,
+                &s.lease_settle_extend,
+                &s.lease_settle_park,
+                &s.lease_settle,
+            ]),
+            parked_take: join(&[&s.parked_take, &s.parked_take_shrink, &s.parked_take_empty, &s.lease_find]),
+        }
+    }
+}
+
+/// The texts that create a stream's tables: always, and when the stream has a message key.
+pub(crate) fn family(names: Names<'_>) -> (SqlStr, SqlStr) {
+    (
+        names.fill(include_str!("migrations/stream_family.sql")),
+        names.fill(include_str!("migrations/stream_family_key.sql")),
+    )
+}

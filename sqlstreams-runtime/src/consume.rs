@@ -1,0 +1,387 @@
+//! Consuming: several groups in one process.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use sqlstreams_schema::{GroupConfig, Start};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::PresenceParams;
+use crate::delivery::Delivery;
+use crate::error::{Error, Kind};
+use crate::group::{Group, Handler};
+use crate::hub::Hub;
+use crate::identity::{PresenceId, StreamId};
+use crate::message::Stream;
+use crate::migrate::BUILD;
+use crate::outcome::{BoxError, Outcome};
+use crate::register;
+use crate::store::Store;
+
+mod claim;
+mod decode;
+mod dispatch;
+mod exception;
+mod handler;
+mod pace;
+mod presence;
+mod range;
+mod recover;
+mod session;
+mod settle;
+mod stall;
+
+use handler::{Closure, Dispatch, Typed};
+use presence::Heart;
+use session::{Session, SessionParams, lock};
+pub use stall::Stall;
+
+/// The stalls that a client's consumers see now, kept by the client.
+pub(crate) type Stalls = Arc<std::sync::Mutex<Vec<std::sync::Weak<Session>>>>;
+
+/// The current stalls of `stalls`' sessions.
+pub(crate) fn stalls(stalls: &Stalls) -> Vec<Stall> {
+    let sessions = lock(stalls);
+    sessions.iter().filter_map(std::sync::Weak::upgrade).filter_map(|session| lock(&session.stall).clone()).collect()
+}
+
+/// A consuming process: groups with their handlers. Built by `Client::consumer`.
+#[must_use = "a consumer does nothing until `run_until` or `run`"]
+pub struct Consumer {
+    store: Store,
+    hub: Arc<Hub>,
+    stalls: Stalls,
+    groups: Vec<Declared>,
+    concurrency: usize,
+    lease: Duration,
+    shutdown_within: Duration,
+}
+
+type Registering = Pin<Box<dyn Future<Output = Result<StreamId, Error>> + Send>>;
+
+struct Declared {
+    register: Box<dyn Fn(Store) -> Registering + Send + Sync>,
+    stream_name: &'static str,
+    version: u32,
+    name: &'static str,
+    config: GroupConfig,
+    start: Start,
+    handler: Arc<dyn Dispatch>,
+}
+
+/// What one group did while its consumer ran, in this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupSummary {
+    /// The stream.
+    pub stream: String,
+    /// The group.
+    pub group: String,
+    /// Messages that were handled.
+    pub done: u64,
+    /// Runs that failed and will be repeated.
+    pub retried: u64,
+    /// Runs whose handler asked for a later one.
+    pub delayed: u64,
+    /// Messages that became dead letters.
+    pub dead: u64,
+}
+
+impl Consumer {
+    pub(crate) fn new(store: Store, hub: Arc<Hub>, stalls: Stalls) -> Self {
+        Self {
+            store,
+            hub,
+            stalls,
+            groups: Vec::new(),
+            concurrency: 16,
+            lease: Duration::from_secs(8),
+            shutdown_within: Duration::from_secs(30),
+        }
+    }
+
+    /// Adds a group. A new one starts where its declaration says.
+    pub fn group<H: Handler>(self, handler: H) -> Self {
+        self.group_from(handler, H::CONFIG.start)
+    }
+
+    /// Adds a group that starts at `start` when it is new; a stored one goes on where it is.
+    pub fn group_from<H: Handler>(mut self, handler: H, start: Start) -> Self {
+        self.groups.push(Declared::new::<H>(start, Arc::new(Typed(handler))));
+        self
+    }
+
+    /// Adds the group `G` with a closure as its handler.
+    pub fn group_fn<G, F, R>(mut self, handle: F) -> Self
+    where
+        G: Group,
+        F: Fn(G::Stream, Delivery) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Outcome, BoxError>> + Send + 'static,
+    {
+        self.groups.push(Declared::new::<G>(G::CONFIG.start, Arc::new(Closure::<G, F>::new(handle))));
+        self
+    }
+
+    /// How many handlers of each group may run at once: 16 unless set, at least 1.
+    pub fn concurrency(mut self, handlers: usize) -> Self {
+        self.concurrency = handlers.max(1);
+        self
+    }
+
+    /// How long this process counts as alive without a renewal: 8 s unless set, at least 1 s. After a crash,
+    /// others take its messages when this is over. Handlers may run longer: live processes renew.
+    pub fn lease(mut self, ttl: Duration) -> Self {
+        self.lease = ttl.max(Duration::from_secs(1));
+        self
+    }
+
+    /// How long running handlers may take to finish at shutdown: 30 s unless set. What is unfinished then is
+    /// dropped and handed back; it spends no attempt.
+    pub fn shutdown_within(mut self, longest: Duration) -> Self {
+        self.shutdown_within = longest;
+        self
+    }
+
+    /// Consumes until the process ends or an error that no retry can mend.
+    ///
+    /// # Errors
+    /// As [`Consumer::run_until`].
+    pub async fn run(self) -> Result<Vec<GroupSummary>, Error> {
+        self.run_until(std::future::pending()).await
+    }
+
+    /// Registers the groups, consumes until `shutdown` is ready, then stops within the bound: no new claims,
+    /// running handlers finish, unfinished ranges are handed back.
+    ///
+    /// The database may restart meanwhile; the consumer goes on by itself.
+    ///
+    /// # Errors
+    /// A declaration that contradicts what is stored, a missing installation or right. What was handled
+    /// before is settled.
+    ///
+    /// # Cancellation
+    /// A dropped future drops the running handlers and settles nothing more; others take the process's ranges
+    /// when its lease is over. Use `shutdown` to stop cleanly.
+    pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<Vec<GroupSummary>, Error> {
+        if self.groups.is_empty() {
+            return Err(Error::new(Kind::Declaration, "SQLS-0312", "the consumer has no group - add one with `.group(…)`"));
+        }
+        self.store.migration_check().await?;
+        let presence = PresenceId::mint();
+        let sessions = self.sessions(presence).await?;
+        let params = self.presence(presence);
+        let expires = Instant::now() + self.lease;
+        self.store.presence_enter(&params).await?;
+        let stop = CancellationToken::new();
+        let _stopped_when_dropped = stop.clone().drop_guard();
+        let mut running = Running {
+            store: self.store.clone(),
+            sessions,
+            presence,
+            tasks: JoinSet::new(),
+            background: JoinSet::new(),
+            stop,
+            shutdown_within: self.shutdown_within,
+        };
+        lock(&self.stalls).extend(running.sessions.iter().map(Arc::downgrade));
+        running.start(&self.hub, params, expires);
+        let failure = tokio::select! {
+            () = shutdown => None,
+            failure = running.failure() => Some(failure),
+        };
+        running.shut_down().await;
+        match failure {
+            Some(err) => Err(err),
+            None => Ok(running.sessions.iter().map(|session| summary(session)).collect()),
+        }
+    }
+
+    async fn sessions(&self, presence: PresenceId) -> Result<Vec<Arc<Session>>, Error> {
+        let mut sessions: Vec<Arc<Session>> = Vec::with_capacity(self.groups.len());
+        for declared in &self.groups {
+            let stream = (declared.register)(self.store.clone()).await?;
+            let group =
+                register::group(&self.store, stream, declared.name, &declared.config, declared.start).await?;
+            if sessions.iter().any(|session| session.group == group.id) {
+                return Err(Error::new(
+                    Kind::Declaration,
+                    "SQLS-0313",
+                    format!("group \"{}\" of stream \"{}\" is added twice", declared.name, declared.stream_name),
+                ));
+            }
+            tracing::info!(stream = declared.stream_name, group = declared.name, registered = ?group.registered, "consuming");
+            sessions.push(Session::new(SessionParams {
+                store: self.store.clone(),
+                stream,
+                stream_name: declared.stream_name,
+                version: declared.version,
+                group: group.id,
+                group_name: declared.name,
+                presence,
+                handler: Arc::clone(&declared.handler),
+                config: declared.config,
+                concurrency: self.concurrency,
+            }));
+        }
+        Ok(sessions)
+    }
+
+    fn presence(&self, id: PresenceId) -> PresenceParams {
+        let readable: Vec<_> = self
+            .groups
+            .iter()
+            .map(|declared| serde_json::json!({"stream": declared.stream_name, "group": declared.name, "versions": [declared.version]}))
+            .collect();
+        let program = std::env::current_exe().ok();
+        let program = program.as_deref().and_then(|path| path.file_name()).and_then(|name| name.to_str());
+        PresenceParams {
+            id,
+            build: BUILD,
+            process: format!("{} {}", program.unwrap_or("unknown"), std::process::id()),
+            readable: serde_json::Value::from(readable).to_string(),
+            ttl: self.lease,
+        }
+    }
+}
+
+impl Declared {
+    fn new<G: Group>(start: Start, handler: Arc<dyn Dispatch>) -> Self {
+        Self {
+            register: Box::new(|store| {
+                Box::pin(async move { register::stream::<G::Stream>(&store, register::PARTITION_SIZE).await })
+            }),
+            stream_name: G::Stream::NAME,
+            version: G::Stream::VERSION,
+            name: G::NAME,
+            config: G::CONFIG,
+            start,
+            handler,
+        }
+    }
+}
+
+fn summary(session: &Session) -> GroupSummary {
+    let counts = &session.counts;
+    GroupSummary {
+        stream: session.stream_name.to_string(),
+        group: session.group_name.to_string(),
+        done: counts.done.load(Ordering::Relaxed),
+        retried: counts.retried.load(Ordering::Relaxed),
+        delayed: counts.delayed.load(Ordering::Relaxed),
+        dead: counts.dead.load(Ordering::Relaxed),
+    }
+}
+
+/// A consumer's tasks.
+struct Running {
+    store: Store,
+    sessions: Vec<Arc<Session>>,
+    presence: PresenceId,
+    /// Claim, exception and recovery loops: they end when their session closes, or with what can't be mended.
+    tasks: JoinSet<Result<(), Error>>,
+    /// Heartbeat and listening: they end with `stop`, after everything is settled.
+    background: JoinSet<()>,
+    stop: CancellationToken,
+    shutdown_within: Duration,
+}
+
+impl Running {
+    fn start(&mut self, hub: &Arc<Hub>, params: PresenceParams, expires: Instant) {
+        for session in &self.sessions {
+            hub.subscribe(session.stream, &session.news);
+            self.tasks.spawn(claim::Claimer::new(Arc::clone(session)).run());
+            self.tasks.spawn(exception::run(Arc::clone(session)));
+            let recovering = recover::run(Arc::clone(session));
+            self.tasks.spawn(async move {
+                recovering.await;
+                Ok(())
+            });
+            // Handlers that are ready at once run on these: as many as there are cores to run them.
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            for _ in 0..session.concurrency.min(cores) {
+                let running = dispatch::run(Arc::clone(session));
+                self.tasks.spawn(async move {
+                    running.await;
+                    Ok(())
+                });
+            }
+        }
+        let heart = Heart { store: self.store.clone(), params, sessions: self.sessions.clone(), expires, beats: 0 };
+        self.background.spawn(heart.run(self.stop.clone()));
+        self.background.spawn(listen(self.store.clone(), Arc::clone(hub), self.stop.clone()));
+    }
+
+    /// The first error that no retry can mend.
+    async fn failure(&mut self) -> Error {
+        while let Some(ended) = self.tasks.join_next().await {
+            match ended {
+                Ok(Ok(())) => {}
+                Ok(Err(err)) => return err,
+                Err(err) => return Error::new(Kind::Database, "SQLS-0999", "a task of the consumer ended").with_source(err),
+            }
+        }
+        std::future::pending().await
+    }
+
+    async fn shut_down(&mut self) {
+        for session in &self.sessions {
+            session.closing.cancel();
+            session.queued.notify_waiters();
+        }
+        let finishing = async {
+            while self.tasks.join_next().await.is_some() {}
+            for session in &self.sessions {
+                // All permits back: no handler runs.
+                let permits = u32::try_from(session.concurrency).unwrap_or(u32::MAX);
+                let _ = session.permits.acquire_many(permits).await;
+                session.settlements.close();
+                session.settlements.wait().await;
+            }
+        };
+        if tokio::time::timeout(self.shutdown_within, finishing).await.is_err() {
+            tracing::warn!("handlers were still running when the shutdown's time was over; their messages are handed back");
+        }
+        // A database that does not answer must not hold the process: expired leases do the same, later.
+        let closing = async {
+            for session in &self.sessions {
+                session.exceptions_dropped.cancel();
+                settle::give_back(session).await;
+                session.settlements.close();
+                session.settlements.wait().await;
+                claim::flush(session).await;
+            }
+            if let Err(err) = self.store.presence_leave(self.presence).await {
+                tracing::warn!(error = %err, "ending this process's presence");
+            }
+        };
+        let _ = tokio::time::timeout(CLOSING, closing).await;
+        self.stop.cancel();
+        self.tasks.shutdown().await;
+        self.background.shutdown().await;
+    }
+}
+
+/// What handing back may take beyond the shutdown's own bound.
+const CLOSING: Duration = Duration::from_secs(5);
+
+async fn listen(store: Store, hub: Arc<Hub>, stop: CancellationToken) {
+    loop {
+        let heard = tokio::select! {
+            heard = store.wake_wait() => heard,
+            () = stop.cancelled() => return,
+        };
+        match heard {
+            Ok(streams) => hub.wake(&streams),
+            Err(err) => {
+                tracing::debug!(error = %err, "listening for other processes; trying again");
+                tokio::select! {
+                    () = tokio::time::sleep(Duration::from_millis(rand::random_range(500..1500))) => {}
+                    () = stop.cancelled() => return,
+                }
+            }
+        }
+    }
+}

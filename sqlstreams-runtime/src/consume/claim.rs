@@ -1,0 +1,302 @@
+//! The claim loop of one group: keeps the runners supplied, and ends clean leases in passing.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinHandle;
+
+use super::range::{Range, contains};
+use super::session::{Session, lock};
+use super::stall::{STALL_AFTER, Stall, Waits};
+use crate::backend::{ClaimParams, ClaimRow, LeaseRow, ReadParams};
+use crate::error::{Error, Kind, Recovery};
+use crate::identity::LeaseToken;
+use crate::message::StoredMessage;
+
+/// How long an idle claim loop sleeps without news. Hints make it shorter; correctness rests on this alone.
+const IDLE: Duration = Duration::from_millis(200);
+/// First and longest wait for transactions that may still fill claimed ids.
+const FIRST_PENDING: Duration = Duration::from_micros(300);
+const LONGEST_PENDING: Duration = Duration::from_millis(20);
+const AFTER_ERROR: Duration = Duration::from_millis(250);
+/// Ranges that wait for runners, beside those being handled.
+const RANGES_AHEAD: usize = 2;
+
+/// What the loop does next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Step again at once.
+    Again,
+    /// Wait for news, at most this long.
+    Wait(Duration),
+}
+
+/// The loop's own state between steps.
+pub(crate) struct Claimer {
+    session: Arc<Session>,
+    waits: Waits,
+    pending: Duration,
+    /// The newest range, while its messages are being read: the next claim is made meanwhile.
+    reading: Option<JoinHandle<Result<(), Error>>>,
+}
+
+impl Claimer {
+    pub(crate) fn new(session: Arc<Session>) -> Self {
+        Self { session, waits: Waits::default(), pending: FIRST_PENDING, reading: None }
+    }
+
+    /// Claims until the session closes. Ends early with an error that no retry can mend.
+    pub(crate) async fn run(mut self) -> Result<(), Error> {
+        let session = Arc::clone(&self.session);
+        while !session.closing.is_cancelled() {
+            let next = match self.step().await {
+                Ok(next) => next,
+                Err(err) if err.recovery() == Recovery::Permanent => return Err(err),
+                Err(err) => {
+                    tracing::warn!(stream = %session.stream_name, group = %session.group_name, error = %err,
+                        "claiming; trying again");
+                    Next::Wait(AFTER_ERROR)
+                }
+            };
+            if let Next::Wait(longest) = next {
+                tokio::select! {
+                    () = session.news.notified() => {}
+                    () = tokio::time::sleep(longest) => {}
+                    () = session.closing.cancelled() => {}
+                }
+            }
+        }
+        self.read().await
+    }
+
+    /// Waits until the newest range is with the runners: ranges reach them in the order of their claims.
+    async fn read(&mut self) -> Result<(), Error> {
+        let Some(reading) = &mut self.reading else { return Ok(()) };
+        let read = reading.await;
+        self.reading = None;
+        read.unwrap_or_else(|err| Err(Error::new(Kind::Database, "SQLS-0998", "reading a range ended").with_source(err)))
+    }
+
+    /// One claim, and the reading of what it took.
+    pub(crate) async fn step(&mut self) -> Result<Next, Error> {
+        let session = Arc::clone(&self.session);
+        if self.reading.as_ref().is_some_and(JoinHandle::is_finished) {
+            self.read().await?;
+        }
+        let width = if self.has_room() { lock(&session.pace).width() } else { 0 };
+        if width == 0 && !session.has_settled() {
+            // A range that is being read may hold less than it could: look again when it is there.
+            if self.reading.is_some() {
+                self.read().await?;
+                return Ok(Next::Again);
+            }
+            return Ok(Next::Wait(IDLE));
+        }
+        let settled = session.take_settled();
+        let token = session.mint();
+        let params = ClaimParams {
+            stream: session.stream,
+            group: session.group,
+            presence: session.presence,
+            token,
+            width,
+            settled: settled.clone(),
+        };
+        let row = match session.store.claim_take(&params).await {
+            Ok(row) => row,
+            Err(err) => {
+                session.put_settled_back(settled);
+                recover(&session, token, err).await?;
+                return Ok(Next::Again);
+            }
+        };
+        for token in settled {
+            session.forget(token);
+        }
+        if row.missing {
+            session.forget(token);
+            return Err(missing(&session));
+        }
+        if row.high > row.low {
+            let lease = LeaseRow { token, low: row.low, high: row.high, only_version: None, reclaims: 0, done: Vec::new() };
+            self.read().await?;
+            self.reading = Some(tokio::spawn(async move { admit(&session, lease).await }));
+        } else {
+            session.forget(token);
+        }
+        Ok(self.after(&row, width).await)
+    }
+
+    fn has_room(&self) -> bool {
+        let session = &self.session;
+        let width = usize::try_from(lock(&session.pace).width()).unwrap_or(usize::MAX);
+        let ranges = session.ranges_waiting() + usize::from(self.reading.is_some());
+        ranges < RANGES_AHEAD && session.waiting() < width.max(session.concurrency)
+    }
+
+    async fn after(&mut self, row: &ClaimRow, width: i64) -> Next {
+        if width == 0 {
+            return Next::Wait(IDLE);
+        }
+        if row.contended {
+            return Next::Again;
+        }
+        let moved = row.high > row.low;
+        if !row.pending || row.head <= row.high {
+            self.waits.clear();
+            self.unstalled();
+            self.pending = FIRST_PENDING;
+            return if moved { Next::Again } else { Next::Wait(IDLE) };
+        }
+        let now = Instant::now();
+        let first = self.waits.lasts(now).is_none();
+        self.waits.waiting(now, moved);
+        if moved || first {
+            self.pending = FIRST_PENDING;
+            return Next::Again;
+        }
+        self.pend(now).await
+    }
+
+    /// Waits for open transactions: briefly at first, then with the exact proof, then by name.
+    async fn pend(&mut self, now: Instant) -> Next {
+        let session = &self.session;
+        if self.waits.wants_exact(now) {
+            match session.store.cursor_observe(session.stream, session.group).await {
+                Ok(()) => return Next::Again,
+                Err(err) => tracing::warn!(stream = %session.stream_name, error = %err, "observing open producers"),
+            }
+        }
+        if self.waits.wants_causes(now) {
+            self.name_stall(now).await;
+        }
+        let wait = self.pending;
+        self.pending = (self.pending * 2).min(LONGEST_PENDING);
+        Next::Wait(wait)
+    }
+
+    async fn name_stall(&self, now: Instant) {
+        let session = &self.session;
+        let causes = session.store.cursor_stall(session.stream, session.group).await.unwrap_or_default();
+        let lasts = self.waits.lasts(now).unwrap_or(STALL_AFTER);
+        session.counts.stalled.set(lasts.as_secs_f64());
+        let stall = Stall {
+            stream: session.stream_name.to_string(),
+            group: session.group_name.to_string(),
+            lasts,
+            causes,
+        };
+        let mut current = lock(&session.stall);
+        if current.as_ref().is_none_or(|known| known.causes != stall.causes) {
+            tracing::warn!(stream = %stall.stream, group = %stall.group, seconds = lasts.as_secs(), causes = ?stall.causes,
+                "the group waits for a transaction that produced to its stream and is still open");
+        }
+        *current = Some(stall);
+    }
+
+    fn unstalled(&self) {
+        if lock(&self.session.stall).take().is_some() {
+            self.session.counts.stalled.set(0.0);
+        }
+    }
+}
+
+/// Ends the leases that wait for a claim to carry them, when no claim will come.
+pub(crate) async fn flush(session: &Arc<Session>) {
+    let settled = session.take_settled();
+    if settled.is_empty() {
+        return;
+    }
+    let params = ClaimParams {
+        stream: session.stream,
+        group: session.group,
+        presence: session.presence,
+        token: LeaseToken::mint(),
+        width: 0,
+        settled,
+    };
+    if let Err(err) = session.store.claim_take(&params).await {
+        tracing::warn!(stream = %session.stream_name, group = %session.group_name, error = %err,
+            "handled ranges could not be settled; others handle them again");
+    }
+}
+
+fn missing(session: &Session) -> Error {
+    Error::new(
+        Kind::Declaration,
+        "SQLS-0304",
+        format!("group \"{}\" of stream \"{}\" was removed while it was consuming", session.group_name, session.stream_name),
+    )
+}
+
+/// After a claim whose answer was lost: the lease may exist, and only its token tells.
+async fn recover(session: &Arc<Session>, token: LeaseToken, err: Error) -> Result<(), Error> {
+    if err.outcome_known() {
+        session.forget(token);
+        return Err(err);
+    }
+    loop {
+        match session.store.lease_find(session.stream, token).await {
+            Ok(Some(lease)) => return admit(session, lease).await,
+            Ok(None) => {
+                session.forget(token);
+                return Err(err);
+            }
+            Err(again) if again.recovery() == Recovery::Permanent || session.closing.is_cancelled() => {
+                session.forget(token);
+                return Err(again);
+            }
+            Err(again) => {
+                tracing::warn!(stream = %session.stream_name, error = %again, "looking for a claim whose answer was lost");
+                tokio::time::sleep(AFTER_ERROR).await;
+            }
+        }
+    }
+}
+
+/// Reads a lease's messages and hands them to the runners.
+pub(crate) async fn admit(session: &Arc<Session>, lease: LeaseRow) -> Result<(), Error> {
+    let params = ReadParams {
+        stream: session.stream,
+        low: lease.low,
+        high: lease.high,
+        versions: session.versions.clone(),
+        only_version: lease.only_version,
+        bindings: session.bindings.clone(),
+    };
+    let messages = loop {
+        match session.store.message_read(&params).await {
+            Ok(messages) => break messages,
+            Err(err) if err.recovery() == Recovery::Permanent || session.closing.is_cancelled() => {
+                // Unlisted from now on, so others get it.
+                session.forget(lease.token);
+                return Err(err);
+            }
+            Err(err) => {
+                tracing::warn!(stream = %session.stream_name, group = %session.group_name, error = %err,
+                    "reading a claimed range; trying again");
+                tokio::time::sleep(AFTER_ERROR).await;
+            }
+        }
+    };
+    session.admit(range(session, lease, messages));
+    Ok(())
+}
+
+fn range(session: &Session, lease: LeaseRow, messages: Vec<StoredMessage>) -> Range {
+    let bytes = messages.iter().filter_map(|message| message.payload.as_ref()).map(bytes::Bytes::len).sum();
+    lock(&session.pace).read(messages.len(), bytes);
+    let mut parked = Vec::new();
+    let mut readable = Vec::with_capacity(messages.len());
+    for message in messages {
+        let version = message.schema_version.cast_signed();
+        if session.versions.contains(&version) {
+            if !contains(&lease.done, message.id.0) {
+                readable.push(message);
+            }
+        } else if !parked.contains(&(version, lease.low, lease.high)) {
+            parked.push((version, lease.low, lease.high));
+        }
+    }
+    Range::new(lease, readable, parked)
+}

@@ -1,0 +1,128 @@
+//! Runners: take messages from the claimed ranges and run their handlers.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+
+use super::handler::Handling;
+use super::range::Range;
+use super::session::Session;
+use crate::delivery::Delivery;
+use crate::outcome::{BoxError, Outcome, Verdict};
+
+/// One of a few runners of a session. Ends when the session closes.
+pub(crate) async fn run(session: Arc<Session>) {
+    loop {
+        let permit = tokio::select! {
+            biased;
+            permit = Arc::clone(&session.permits).acquire_owned() => permit,
+            () = session.closing.cancelled() => return,
+        };
+        let Ok(permit) = permit else { return };
+        let Some((range, index)) = next(&session).await else { return };
+        start(&session, range, index, permit).await;
+    }
+}
+
+async fn next(session: &Session) -> Option<(Arc<Range>, usize)> {
+    loop {
+        // Registered before the look, so that a range queued in between is not missed.
+        let queued = session.queued.notified();
+        if session.closing.is_cancelled() {
+            return None;
+        }
+        if let Some(next) = session.next() {
+            return Some(next);
+        }
+        tokio::select! {
+            () = queued => {}
+            () = session.closing.cancelled() => return None,
+        }
+    }
+}
+
+/// Runs a handler. One that is ready at its first poll costs no task and no timer; any other goes on in a
+/// task of its own.
+async fn start(session: &Arc<Session>, range: Arc<Range>, index: usize, permit: OwnedSemaphorePermit) {
+    let delivery = Delivery {
+        message: range.messages[index].clone(),
+        stream: Arc::clone(&session.stream_name),
+        group: Arc::clone(&session.group_name),
+        attempts: 0,
+        failures: 0,
+        delays: 0,
+    };
+    let mut handling = match dispatch(session, delivery) {
+        Ok(handling) => handling,
+        Err(verdict) => return finish(session, &range, index, verdict),
+    };
+    match first_poll(&mut handling).await {
+        Poll::Ready(verdict) => finish(session, &range, index, verdict),
+        Poll::Pending => {
+            let session = Arc::clone(session);
+            tokio::spawn(async move {
+                let verdict = rest(handling, session.timeout, &range.dropped).await;
+                if let Some(verdict) = verdict {
+                    finish(&session, &range, index, verdict);
+                }
+                drop(permit);
+            });
+        }
+    }
+}
+
+fn finish(session: &Arc<Session>, range: &Arc<Range>, index: usize, verdict: Verdict) {
+    if range.finish(index, verdict) {
+        session.finished(range);
+    }
+}
+
+/// Decodes and calls the handler, whose synchronous part may panic as well.
+pub(crate) fn dispatch(session: &Session, delivery: Delivery) -> Result<Handling, Verdict> {
+    let handler = Arc::clone(&session.handler);
+    match std::panic::catch_unwind(AssertUnwindSafe(|| handler.dispatch(delivery))) {
+        Ok(Ok(handling)) => Ok(handling),
+        Ok(Err(undecodable)) => Err(Verdict::dead(undecodable)),
+        Err(panic) => Err(panicked(panic.as_ref())),
+    }
+}
+
+/// Polls once, with the caller's waker.
+async fn first_poll(handling: &mut Handling) -> Poll<Verdict> {
+    std::future::poll_fn(|context| Poll::Ready(poll(handling.as_mut(), context))).await
+}
+
+fn poll(
+    handling: Pin<&mut (dyn Future<Output = Result<Outcome, BoxError>> + Send)>,
+    context: &mut std::task::Context<'_>,
+) -> Poll<Verdict> {
+    match std::panic::catch_unwind(AssertUnwindSafe(|| handling.poll(context))) {
+        Ok(Poll::Ready(result)) => Poll::Ready(Verdict::of(result)),
+        Ok(Poll::Pending) => Poll::Pending,
+        Err(panic) => Poll::Ready(panicked(panic.as_ref())),
+    }
+}
+
+/// Runs a handler to its end, its timeout, or the loss of its lease; the latter has no verdict.
+pub(crate) async fn rest(mut handling: Handling, timeout: Duration, dropped: &CancellationToken) -> Option<Verdict> {
+    let running = std::future::poll_fn(|context| poll(handling.as_mut(), context));
+    tokio::select! {
+        verdict = running => Some(verdict),
+        () = tokio::time::sleep(timeout) => {
+            Some(Verdict::retry(format!("the handler was not done within its timeout of {timeout:?}")))
+        }
+        () = dropped.cancelled() => None,
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> Verdict {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Verdict::retry(format!("the handler panicked: {}", text.unwrap_or("without a text")))
+}

@@ -1,0 +1,152 @@
+//! The exception loop of one group: runs messages in trouble again when they are due.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+
+use super::dispatch::{dispatch, rest};
+use super::session::Session;
+use super::settle::exception;
+use crate::backend::{ExceptionNext, ExceptionParams, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams};
+use crate::delivery::Delivery;
+use crate::error::{Error, Recovery};
+use crate::identity::{LeaseToken, MessageId};
+
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+const AFTER_ERROR: Duration = Duration::from_millis(250);
+const MOST_TAKEN: usize = 100;
+/// Lost owners until a message is dead.
+const MAX_KILLS: i32 = 3;
+
+/// Runs due messages until the session closes.
+pub(crate) async fn run(session: Arc<Session>) -> Result<(), Error> {
+    // Messages in trouble have at most as many places as fresh ones; the session's permits bound both together.
+    let places = Arc::new(Semaphore::new(session.concurrency.min(MOST_TAKEN)));
+    while !session.closing.is_cancelled() {
+        let wait = match step(&session, &places).await {
+            Ok(wait) => wait,
+            Err(err) if err.recovery() == Recovery::Permanent => return Err(err),
+            Err(err) => {
+                tracing::warn!(stream = %session.stream_name, group = %session.group_name, error = %err,
+                    "taking messages in trouble; trying again");
+                AFTER_ERROR
+            }
+        };
+        tokio::select! {
+            () = session.trouble.notified() => {}
+            () = tokio::time::sleep(wait) => {}
+            () = session.closing.cancelled() => {}
+        }
+    }
+    Ok(())
+}
+
+/// Takes what is due and starts it; the time until it is worth looking again.
+async fn step(session: &Arc<Session>, places: &Arc<Semaphore>) -> Result<Duration, Error> {
+    let free = places.available_permits();
+    if free == 0 {
+        return Ok(LONGEST_WAIT);
+    }
+    let token = LeaseToken::mint();
+    let params = ExceptionTakeParams {
+        stream: session.stream,
+        group: session.group,
+        presence: session.presence,
+        token,
+        limit: i64::try_from(free).unwrap_or(i64::MAX),
+        versions: session.versions.clone(),
+        max_kills: MAX_KILLS,
+        now: None,
+    };
+    let rows = match session.store.exception_take(&params).await {
+        Ok(rows) => rows,
+        Err(err) if err.outcome_known() => return Err(err),
+        Err(err) => {
+            session.store.exception_return(session.stream, session.group, token).await?;
+            return Err(err);
+        }
+    };
+    let full = rows.len() >= free;
+    for row in rows {
+        let Ok(place) = Arc::clone(places).try_acquire_owned() else { break };
+        let session = Arc::clone(session);
+        session.settlements.clone().spawn(async move {
+            run_one(&session, token, row).await;
+            drop(place);
+            session.trouble.notify_one();
+        });
+    }
+    if full {
+        return Ok(LONGEST_WAIT);
+    }
+    let due = session.store.exception_due(session.stream, session.group).await?;
+    Ok(due.map_or(LONGEST_WAIT, |due| due.min(LONGEST_WAIT)))
+}
+
+async fn run_one(session: &Arc<Session>, token: LeaseToken, row: ExceptionRow) {
+    let permit = tokio::select! {
+        biased;
+        () = session.closing.cancelled() => None,
+        permit = session.permits.acquire() => permit.ok(),
+    };
+    let exception = match permit {
+        None => returned(row.id),
+        Some(_permit) => handle(session, row).await,
+    };
+    let next = exception.next.clone();
+    let params = ExceptionSettleParams {
+        stream: session.stream,
+        group: session.group,
+        token,
+        exceptions: vec![exception],
+        now: None,
+    };
+    match session.store.exception_settle(&params).await {
+        Ok(()) => session.counts.count(&next),
+        Err(err) => {
+            tracing::warn!(stream = %session.stream_name, group = %session.group_name, error = %err,
+                "an outcome could not be recorded; the message will be handled again");
+            // Its row is ours as long as this process lives, so it must be given back as soon as that works.
+            give_back_later(session, token).await;
+        }
+    }
+}
+
+async fn give_back_later(session: &Arc<Session>, token: LeaseToken) {
+    while !session.closing.is_cancelled() {
+        if session.store.exception_return(session.stream, session.group, token).await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(AFTER_ERROR).await;
+    }
+}
+
+async fn handle(session: &Arc<Session>, row: ExceptionRow) -> ExceptionParams {
+    let Some(message) = row.message else {
+        let error = "the stream does not hold the message any more".to_owned();
+        return ExceptionParams { next: ExceptionNext::Dead { error }, ..returned(row.id) };
+    };
+    let failures = row.failures.max(0).cast_unsigned();
+    let delivery = Delivery {
+        message: message.clone(),
+        stream: Arc::clone(&session.stream_name),
+        group: Arc::clone(&session.group_name),
+        attempts: row.attempts.max(0).cast_unsigned(),
+        failures,
+        delays: row.delays.max(0).cast_unsigned(),
+    };
+    let verdict = match dispatch(session, delivery) {
+        Ok(handling) => rest(handling, session.timeout, &session.exceptions_dropped).await,
+        Err(verdict) => Some(verdict),
+    };
+    match verdict {
+        Some(verdict) => exception(&message, session.next_after(verdict, failures)),
+        None => returned(row.id),
+    }
+}
+
+/// A message that goes back unhandled.
+fn returned(id: MessageId) -> ExceptionParams {
+    ExceptionParams { message: id, schema_version: 0, message_key: None, next: ExceptionNext::Return }
+}

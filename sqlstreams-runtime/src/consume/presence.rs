@@ -1,0 +1,115 @@
+//! The heartbeat of a consuming process: keeps it present, reports progress, and notices what was lost.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+
+use super::session::Session;
+use crate::backend::{PresenceParams, ProgressParams};
+use crate::error::Error;
+use crate::store::Store;
+
+const AFTER_ERROR: Duration = Duration::from_millis(250);
+
+pub(crate) struct Heart {
+    pub(crate) store: Store,
+    pub(crate) params: PresenceParams,
+    pub(crate) sessions: Vec<Arc<Session>>,
+    /// When the presence expires, judged by this process: from before the last successful renewal was sent.
+    pub(crate) expires: Instant,
+    pub(crate) beats: u32,
+}
+
+impl Heart {
+    /// Beats until `stop`, four times a ttl.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let every = self.params.ttl / 4;
+        let mut wait = every;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = stop.cancelled() => return,
+            }
+            wait = match self.beat().await {
+                Ok(()) => every,
+                Err(err) => {
+                    tracing::warn!(error = %err, "renewing this process's presence; trying again");
+                    AFTER_ERROR
+                }
+            };
+            if Instant::now() >= self.expires {
+                self.lose_everything();
+            }
+        }
+    }
+
+    async fn beat(&mut self) -> Result<(), Error> {
+        let sent = Instant::now();
+        let left = self.expires.saturating_duration_since(sent).max(AFTER_ERROR);
+        let renewal = async {
+            if self.store.presence_renew(self.params.id, self.params.ttl).await? {
+                return Ok(());
+            }
+            self.store.presence_enter(&self.params).await
+        };
+        // A connection that hangs must not hide that the time is over.
+        match tokio::time::timeout(left, renewal).await {
+            Ok(renewed) => renewed?,
+            Err(_) => return Err(overdue()),
+        }
+        self.expires = sent + self.params.ttl;
+        self.beats = self.beats.wrapping_add(1);
+        for session in &self.sessions {
+            // An idle group has nothing to report; now and then it still asks, so that a lease that nobody
+            // in this process knows of is freed.
+            if session.tokens().is_empty() && !self.beats.is_multiple_of(16) {
+                continue;
+            }
+            match tokio::time::timeout(self.params.ttl, report(session)).await {
+                Ok(reported) => reported?,
+                Err(_) => return Err(overdue()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The presence expired: others may own everything by now. Handlers are dropped, nothing is recorded.
+    fn lose_everything(&self) {
+        for session in &self.sessions {
+            for range in session.open_ranges() {
+                tracing::warn!(stream = %session.stream_name, group = %session.group_name,
+                    "this process's presence expired; a range is left to others");
+                session.lose(&range);
+            }
+        }
+    }
+}
+
+fn overdue() -> Error {
+    Error::new(crate::error::Kind::Unavailable, "SQLS-0120", "the database did not answer a renewal in time")
+}
+
+/// Reports progress of one group's ranges, and drops those that someone else owns.
+async fn report(session: &Arc<Session>) -> Result<(), Error> {
+    // Only ranges that were open before the question was sent can be judged by its answer.
+    let open = session.open_ranges();
+    let tokens = session.tokens();
+    let progress: Vec<_> = open
+        .iter()
+        .filter_map(|range| Some(ProgressParams { token: range.lease.token, done: range.progress()? }))
+        .collect();
+    let owned =
+        session.store.lease_report(session.stream, session.group, session.presence, &tokens, &progress).await?;
+    let still_open = session.open_ranges();
+    for range in open {
+        let token = range.lease.token;
+        let lost = !owned.contains(&token) && still_open.iter().any(|range| range.lease.token == token);
+        if lost {
+            tracing::warn!(stream = %session.stream_name, group = %session.group_name, low = range.lease.low,
+                high = range.lease.high, "a range was taken over by another process");
+            session.lose(&range);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! The databases that a client can be of. The type is visible where a user could go wrong: a transaction
+//! of another database does not compile.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use crate::backend::Backend;
+use crate::error::Error;
+use crate::identity::{MessageId, StreamId};
+use crate::message::NewMessage;
+use crate::migrate::Migration;
+
+mod sealed {
+    pub trait Sealed {}
+    #[cfg(feature = "postgres")]
+    impl Sealed for sqlx::Postgres {}
+    #[cfg(feature = "sqlite")]
+    impl Sealed for sqlx::Sqlite {}
+}
+
+/// A database of sqlx that an installation can live in: `Postgres`, and `Sqlite`, by feature.
+pub trait Database: sealed::Sealed + sqlx::Database {
+    /// The engine's port on this database.
+    #[doc(hidden)]
+    type Backend: Backend;
+
+    /// Opens the engine's port on the database of `pool`.
+    #[doc(hidden)]
+    fn backend(pool: sqlx::Pool<Self>, namespace: &str) -> Result<Self::Backend, Error>;
+
+    /// Opens a pool with the settings that a client wants.
+    #[doc(hidden)]
+    fn pool(url: &str) -> impl Future<Output = Result<sqlx::Pool<Self>, Error>> + Send;
+
+    /// The schema, or the tables' prefix, that an installation has when none is named.
+    #[doc(hidden)]
+    const NAMESPACE: &'static str;
+
+    /// This build's migrations and their filled texts.
+    #[doc(hidden)]
+    fn migrations(namespace: &str) -> Vec<(Migration, String)>;
+
+    /// Appends messages in the caller's transaction.
+    #[doc(hidden)]
+    fn produce_in(
+        backend: &Arc<Self::Backend>,
+        tx: &mut sqlx::Transaction<'_, Self>,
+        stream: StreamId,
+        version: u32,
+        codec: i16,
+        messages: &[NewMessage],
+    ) -> impl Future<Output = Result<Vec<MessageId>, Error>> + Send;
+}
+
+#[cfg(feature = "postgres")]
+impl Database for sqlx::Postgres {
+    type Backend = crate::backend::postgres::PostgresBackend;
+    const NAMESPACE: &'static str = "sqlstreams";
+
+    fn backend(pool: sqlx::PgPool, namespace: &str) -> Result<Self::Backend, Error> {
+        Self::Backend::new(pool, namespace)
+    }
+
+    async fn pool(url: &str) -> Result<sqlx::PgPool, Error> {
+        crate::backend::postgres::connect(url).await
+    }
+
+    fn migrations(namespace: &str) -> Vec<(Migration, String)> {
+        crate::backend::postgres::migrations(namespace)
+    }
+
+    async fn produce_in(
+        backend: &Arc<Self::Backend>,
+        tx: &mut sqlx::Transaction<'_, Self>,
+        stream: StreamId,
+        version: u32,
+        codec: i16,
+        messages: &[NewMessage],
+    ) -> Result<Vec<MessageId>, Error> {
+        backend.produce_in(tx, stream, version, codec, messages).await
+    }
+}
+
+#[cfg(feature = "sqlite")]
+impl Database for sqlx::Sqlite {
+    type Backend = crate::backend::sqlite::SqliteBackend;
+    const NAMESPACE: &'static str = "sqlstreams_";
+
+    fn backend(pool: sqlx::SqlitePool, namespace: &str) -> Result<Self::Backend, Error> {
+        Self::Backend::open(pool.connect_options().as_ref().clone(), namespace)
+    }
+
+    async fn pool(url: &str) -> Result<sqlx::SqlitePool, Error> {
+        crate::backend::sqlite::connect(url).await
+    }
+
+    fn migrations(namespace: &str) -> Vec<(Migration, String)> {
+        crate::backend::sqlite::migrations(namespace)
+    }
+
+    async fn produce_in(
+        backend: &Arc<Self::Backend>,
+        tx: &mut sqlx::Transaction<'_, Self>,
+        stream: StreamId,
+        version: u32,
+        codec: i16,
+        messages: &[NewMessage],
+    ) -> Result<Vec<MessageId>, Error> {
+        backend.produce_in(tx, stream, version, codec, messages).await
+    }
+}

@@ -1,0 +1,54 @@
+//! The runtime of sqlstreams: executes claims, leases and settlements on Postgres and SQLite. Depend on
+//! `sqlstreams`, which re-exports what is for users.
+//!
+//! Left may not use right: vocabulary (`identity`, `time`, `message`, `group`, `delivery`, `outcome`,
+//! `error`, `migrate`) < `backend` < `store` < `hub`, `register` < `produce`,
+//! `consume` < `client`.
+//!
+//! | word | meaning |
+//! |---|---|
+//! | stream | an append-only, ordered log of messages |
+//! | group | a named set of consumers that shares one position in a stream |
+//! | cursor | a group's position |
+//! | claim | the act of taking a range of ids; what is taken is a range lease |
+//! | settle | to record outcomes and give the lease back |
+//! | exception | a message that needs a row of its own: to be retried, delayed, or dead |
+//! | dead letter | an exception whose retries are spent |
+//! | parked range | ids of a version that this build can't read, kept for one that can |
+//! | presence | the row by which a consuming process is known to be alive |
+#![cfg_attr(not(any(feature = "postgres", feature = "sqlite")), allow(dead_code))]
+
+pub mod backend;
+pub mod client;
+pub mod consume;
+mod database;
+pub mod delivery;
+pub mod error;
+pub mod group;
+pub mod identity;
+pub mod message;
+pub mod migrate;
+pub mod outcome;
+mod hub;
+mod produce;
+mod register;
+mod store;
+pub mod time;
+
+pub use client::{Client, Producer};
+pub use backend::{DeadLetterRow as DeadLetter, PositionRow as Position, StallCause};
+pub use consume::{Consumer, GroupSummary, Stall};
+pub use database::Database;
+pub use delivery::Delivery;
+pub use error::{Error, Kind, Recovery};
+pub use group::{Group, Handler};
+pub use identity::{GroupName, MessageId, StreamName};
+pub use message::{Headers, MessageKey, RouteSegment, SegmentError, Stream};
+pub use outcome::{BoxError, Outcome};
+pub use time::Timestamp;
+
+pub use schemars;
+pub use serde;
+pub use sqlstreams_schema as schema;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use sqlx;

@@ -1,0 +1,104 @@
+//! The only caller of the port: opens the span that bears a method's name, and repeats what may be repeated.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::Instrument;
+
+use crate::backend::{
+    Backend, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams, GroupParams,
+    GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, SettleParams, StallCause, StreamParams,
+    StreamRow,
+};
+use crate::error::{Error, Recovery};
+use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
+use crate::message::{NewMessage, StoredMessage};
+
+/// A backend with spans and retries around it.
+#[derive(Clone)]
+pub(crate) struct Store {
+    backend: Arc<dyn Backend>,
+}
+
+impl Store {
+    pub(crate) fn new(backend: Arc<dyn Backend>) -> Self {
+        Self { backend }
+    }
+}
+
+const REPEATS: u32 = 4;
+
+/// Waits before repeat `number`, with jitter, so that processes that failed together do not return together.
+async fn pause(number: u32) {
+    let ceiling = 20u64 << number.min(6);
+    tokio::time::sleep(Duration::from_millis(rand::random_range(ceiling / 2..=ceiling))).await;
+}
+
+macro_rules! repeat {
+    (once, $call:expr) => {
+        $call.await
+    };
+    (idempotent, $call:expr) => {{
+        let mut number = 0;
+        loop {
+            match $call.await {
+                Err(err) if err.recovery() == Recovery::Transient && number < REPEATS => {
+                    tracing::debug!(error = %err, number, "repeating");
+                    pause(number).await;
+                    number += 1;
+                }
+                result => break result,
+            }
+        }
+    }};
+}
+
+/// `idempotent`: an ambiguous failure may be answered by making the call again. `once`: only the caller knows.
+macro_rules! port {
+    ($($class:ident $span:literal $method:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
+        impl Store {
+            $(
+                pub(crate) async fn $method(&self, $($argument: $type),*) -> Result<$result, Error> {
+                    async { repeat!($class, self.backend.$method($($argument),*)) }
+                        .instrument(tracing::debug_span!($span))
+                        .await
+                }
+            )*
+        }
+    };
+}
+
+port! {
+    idempotent "migration.apply" migration_apply() -> ();
+    idempotent "migration.check" migration_check() -> ();
+    idempotent "stream.register" stream_register(params: &StreamParams) -> StreamRow;
+    idempotent "group.register" group_register(params: &GroupParams) -> GroupRow;
+    idempotent "presence.enter" presence_enter(params: &PresenceParams) -> ();
+    once "presence.renew" presence_renew(id: PresenceId, ttl: Duration) -> bool;
+    idempotent "presence.leave" presence_leave(id: PresenceId) -> ();
+    once "message.produce" message_produce(stream: StreamId, version: u32, codec: i16, messages: &[NewMessage]) -> Vec<MessageId>;
+    idempotent "message.read" message_read(params: &ReadParams) -> Vec<StoredMessage>;
+    once "claim.take" claim_take(params: &ClaimParams) -> ClaimRow;
+    idempotent "lease.find" lease_find(stream: StreamId, token: LeaseToken) -> Option<LeaseRow>;
+    idempotent "lease.settle" lease_settle(params: &SettleParams) -> bool;
+    once "lease.reclaim" lease_reclaim(stream: StreamId, group: GroupId, presence: PresenceId, token: LeaseToken) -> Option<LeaseRow>;
+    once "lease.report" lease_report(stream: StreamId, group: GroupId, presence: PresenceId, tokens: &[LeaseToken], progress: &[ProgressParams]) -> Vec<LeaseToken>;
+    idempotent "lease.return" lease_return(stream: StreamId, progress: &[ProgressParams]) -> ();
+    once "parked.take" parked_take(params: &ClaimParams, versions: &[i32]) -> Option<LeaseRow>;
+    once "exception.take" exception_take(params: &ExceptionTakeParams) -> Vec<ExceptionRow>;
+    idempotent "exception.settle" exception_settle(params: &ExceptionSettleParams) -> ();
+    idempotent "exception.return" exception_return(stream: StreamId, group: GroupId, token: LeaseToken) -> ();
+    idempotent "exception.due" exception_due(stream: StreamId, group: GroupId) -> Option<Duration>;
+    idempotent "exception.dead" exception_dead(stream: StreamId, group: GroupId, after: MessageId, limit: i64) -> Vec<DeadLetterRow>;
+    once "cursor.observe" cursor_observe(stream: StreamId, group: GroupId) -> ();
+    once "cursor.stall" cursor_stall(stream: StreamId, group: GroupId) -> Vec<StallCause>;
+    idempotent "cursor.position" cursor_position(stream: StreamId, group: GroupId) -> PositionRow;
+    once "wake.send" wake_send(streams: &[StreamId]) -> ();
+    once "wake.wait" wake_wait() -> Vec<StreamId>;
+}
+
+impl Store {
+    pub(crate) async fn close(&self) {
+        self.backend.close().await;
+    }
+}

@@ -1,0 +1,17 @@
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sqlstreams::{Group, Stream};
+
+#[derive(Serialize, Deserialize, JsonSchema, Stream)]
+#[stream(name = "orders")]
+struct OrderPlaced {
+    id: u64,
+}
+
+#[derive(Group)]
+#[group(name = "email-receipts", stream = OrderPlaced)]
+enum EmailReceipts {
+    Live,
+}
+
+fn main() {}

@@ -1,0 +1,19 @@
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sqlstreams::{Group, Stream};
+
+#[derive(Serialize, Deserialize, JsonSchema, Stream)]
+#[stream(name = "orders", key = "id")]
+struct OrderPlaced {
+    id: u64,
+}
+
+#[derive(Group)]
+#[group(name = "keys", stream = OrderPlaced, keys = "orderd")]
+struct Keys;
+
+#[derive(Group)]
+#[group(name = "start", stream = OrderPlaced, start = "newest")]
+struct Start;
+
+fn main() {}

@@ -347,7 +347,7 @@ impl Running {
         // A database that does not answer must not hold the process: expired leases do the same, later.
         let closing = async {
             for session in &self.sessions {
-                session.exceptions_dropped.cancel();
+                session.drop_exceptions();
                 settle::give_back(session).await;
                 session.settlements.close();
                 session.settlements.wait().await;

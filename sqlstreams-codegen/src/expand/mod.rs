@@ -6,6 +6,8 @@ pub(crate) mod literal;
 pub(crate) mod newtype;
 pub(crate) mod segment;
 pub(crate) mod stream;
+#[cfg(test)]
+mod tests;
 
 use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};

@@ -13,8 +13,10 @@ use crate::error::{Error, Kind, Recovery};
 use crate::identity::LeaseToken;
 use crate::message::StoredMessage;
 
-/// How long an idle claim loop sleeps without news. Hints make it shorter; correctness rests on this alone.
-const IDLE: Duration = Duration::from_millis(200);
+/// How long an idle claim loop sleeps without news: longer each time, up to a second. Hints make it shorter;
+/// correctness rests on this alone.
+const FIRST_IDLE: Duration = Duration::from_millis(50);
+const LONGEST_IDLE: Duration = Duration::from_secs(1);
 /// First and longest wait for transactions that may still fill claimed ids.
 const FIRST_PENDING: Duration = Duration::from_micros(300);
 const LONGEST_PENDING: Duration = Duration::from_millis(20);
@@ -36,13 +38,14 @@ pub(crate) struct Claimer {
     session: Arc<Session>,
     waits: Waits,
     pending: Duration,
+    idle: Duration,
     /// The newest range, while its messages are being read: the next claim is made meanwhile.
     reading: Option<JoinHandle<Result<(), Error>>>,
 }
 
 impl Claimer {
     pub(crate) fn new(session: Arc<Session>) -> Self {
-        Self { session, waits: Waits::default(), pending: FIRST_PENDING, reading: None }
+        Self { session, waits: Waits::default(), pending: FIRST_PENDING, idle: FIRST_IDLE, reading: None }
     }
 
     /// Claims until the session closes. Ends early with an error that no retry can mend.
@@ -90,7 +93,7 @@ impl Claimer {
                 self.read().await?;
                 return Ok(Next::Again);
             }
-            return Ok(Next::Wait(IDLE));
+            return Ok(Next::Wait(LONGEST_IDLE));
         }
         let settled = session.take_settled();
         let token = session.mint();
@@ -129,6 +132,9 @@ impl Claimer {
 
     fn has_room(&self) -> bool {
         let session = &self.session;
+        if !session.is_present() {
+            return false;
+        }
         let width = usize::try_from(lock(&session.pace).width()).unwrap_or(usize::MAX);
         let ranges = session.ranges_waiting() + usize::from(self.reading.is_some());
         ranges < RANGES_AHEAD && session.waiting() < width.max(session.concurrency)
@@ -136,7 +142,7 @@ impl Claimer {
 
     async fn after(&mut self, row: &ClaimRow, width: i64) -> Next {
         if width == 0 {
-            return Next::Wait(IDLE);
+            return Next::Wait(LONGEST_IDLE);
         }
         if row.contended {
             return Next::Again;
@@ -146,7 +152,13 @@ impl Claimer {
             self.waits.clear();
             self.unstalled();
             self.pending = FIRST_PENDING;
-            return if moved { Next::Again } else { Next::Wait(IDLE) };
+            if moved {
+                self.idle = FIRST_IDLE;
+                return Next::Again;
+            }
+            let wait = self.idle;
+            self.idle = (self.idle * 2).min(LONGEST_IDLE);
+            return Next::Wait(wait);
         }
         let now = Instant::now();
         let first = self.waits.lasts(now).is_none();

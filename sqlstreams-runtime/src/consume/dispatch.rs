@@ -19,14 +19,14 @@ use crate::outcome::{BoxError, Outcome, Verdict};
 
 /// One of a few runners of a session. Ends when the session closes.
 pub(crate) async fn run(session: Arc<Session>) {
-    loop {
+    // The message first: a runner that waits for one must not keep a permit from messages in trouble.
+    while let Some((range, index)) = next(&session).await {
         let permit = tokio::select! {
             biased;
-            permit = Arc::clone(&session.permits).acquire_owned() => permit,
             () = session.closing.cancelled() => return,
+            permit = Arc::clone(&session.permits).acquire_owned() => permit,
         };
         let Ok(permit) = permit else { return };
-        let Some((range, index)) = next(&session).await else { return };
         start(&session, range, index, permit).await;
     }
 }

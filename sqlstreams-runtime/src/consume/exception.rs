@@ -23,8 +23,9 @@ const MAX_KILLS: i32 = 3;
 pub(crate) async fn run(session: Arc<Session>) -> Result<(), Error> {
     // Messages in trouble have at most as many places as fresh ones; the session's permits bound both together.
     let places = Arc::new(Semaphore::new(session.concurrency.min(MOST_TAKEN)));
+    let mut told = true;
     while !session.closing.is_cancelled() {
-        let wait = match step(&session, &places).await {
+        let wait = match step(&session, &places, told).await {
             Ok(wait) => wait,
             Err(err) if err.recovery() == Recovery::Permanent => return Err(err),
             Err(err) => {
@@ -33,19 +34,20 @@ pub(crate) async fn run(session: Arc<Session>) -> Result<(), Error> {
                 AFTER_ERROR
             }
         };
-        tokio::select! {
-            () = session.trouble.notified() => {}
-            () = tokio::time::sleep(wait) => {}
-            () = session.closing.cancelled() => {}
-        }
+        told = tokio::select! {
+            () = session.trouble.notified() => true,
+            () = tokio::time::sleep(wait) => wait < LONGEST_WAIT,
+            () = session.closing.cancelled() => false,
+        };
     }
     Ok(())
 }
 
-/// Takes what is due and starts it; the time until it is worth looking again.
-async fn step(session: &Arc<Session>, places: &Arc<Semaphore>) -> Result<Duration, Error> {
+/// Takes what is due and starts it; the time until it is worth looking again. `told`: there is trouble, so
+/// the next due time is worth a question; an idle group just looks now and then.
+async fn step(session: &Arc<Session>, places: &Arc<Semaphore>, told: bool) -> Result<Duration, Error> {
     let free = places.available_permits();
-    if free == 0 {
+    if free == 0 || !session.is_present() {
         return Ok(LONGEST_WAIT);
     }
     let token = LeaseToken::mint();
@@ -67,7 +69,7 @@ async fn step(session: &Arc<Session>, places: &Arc<Semaphore>) -> Result<Duratio
             return Err(err);
         }
     };
-    let full = rows.len() >= free;
+    let (full, none) = (rows.len() >= free, rows.is_empty());
     for row in rows {
         let Ok(place) = Arc::clone(places).try_acquire_owned() else { break };
         let session = Arc::clone(session);
@@ -77,7 +79,7 @@ async fn step(session: &Arc<Session>, places: &Arc<Semaphore>) -> Result<Duratio
             session.trouble.notify_one();
         });
     }
-    if full {
+    if full || (none && !told) {
         return Ok(LONGEST_WAIT);
     }
     let due = session.store.exception_due(session.stream, session.group).await?;
@@ -137,7 +139,7 @@ async fn handle(session: &Arc<Session>, row: ExceptionRow) -> ExceptionParams {
         delays: row.delays.max(0).cast_unsigned(),
     };
     let verdict = match dispatch(session, delivery) {
-        Ok(handling) => rest(handling, session.timeout, &session.exceptions_dropped).await,
+        Ok(handling) => rest(handling, session.timeout, &session.exceptions_dropped()).await,
         Err(verdict) => Some(verdict),
     };
     match verdict {

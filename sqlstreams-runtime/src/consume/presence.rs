@@ -59,6 +59,9 @@ impl Heart {
             Err(_) => return Err(overdue()),
         }
         self.expires = sent + self.params.ttl;
+        for session in &self.sessions {
+            session.set_present(true);
+        }
         self.beats = self.beats.wrapping_add(1);
         for session in &self.sessions {
             // An idle group has nothing to report; now and then it still asks, so that a lease that nobody
@@ -66,7 +69,7 @@ impl Heart {
             if session.tokens().is_empty() && !self.beats.is_multiple_of(16) {
                 continue;
             }
-            match tokio::time::timeout(self.params.ttl, report(session)).await {
+            match tokio::time::timeout(self.params.ttl / 4, report(session)).await {
                 Ok(reported) => reported?,
                 Err(_) => return Err(overdue()),
             }
@@ -77,6 +80,8 @@ impl Heart {
     /// The presence expired: others may own everything by now. Handlers are dropped, nothing is recorded.
     fn lose_everything(&self) {
         for session in &self.sessions {
+            session.set_present(false);
+            session.drop_exceptions();
             for range in session.open_ranges() {
                 tracing::warn!(stream = %session.stream_name, group = %session.group_name,
                     "this process's presence expired; a range is left to others");

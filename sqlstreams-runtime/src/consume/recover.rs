@@ -9,19 +9,23 @@ use super::session::{Session, lock};
 use crate::backend::{ClaimParams, ExceptionNext, LeaseRow, ReadParams, SettleParams};
 use crate::error::Error;
 
-const EVERY: Duration = Duration::from_millis(500);
+const EVERY: Duration = Duration::from_secs(1);
+/// Every so many looks, also for parked ranges: a build that reads them comes with a deploy.
+const PARKED_EVERY: u32 = 4;
 /// After this many lost owners a range's messages are handled one by one, each with a row of its own.
 const MAX_RECLAIMS: i32 = 3;
 
 /// Looks for abandoned work until the session closes.
 pub(crate) async fn run(session: Arc<Session>) {
+    let mut turn = 0u32;
     while !session.closing.is_cancelled() {
-        match step(&session).await {
+        match step(&session, turn.is_multiple_of(PARKED_EVERY)).await {
             Ok(true) => continue,
             Ok(false) => {}
             Err(err) => tracing::warn!(stream = %session.stream_name, group = %session.group_name, error = %err,
                 "looking for abandoned ranges; trying again"),
         }
+        turn = turn.wrapping_add(1);
         // Jitter: processes that started together should not look together.
         let wait = EVERY.mul_f64(rand::random_range(0.8..1.2));
         tokio::select! {
@@ -32,12 +36,12 @@ pub(crate) async fn run(session: Arc<Session>) {
 }
 
 /// Takes at most one range of each kind; true when there may be more.
-async fn step(session: &Arc<Session>) -> Result<bool, Error> {
-    if session.ranges_waiting() > 4 {
+async fn step(session: &Arc<Session>, also_parked: bool) -> Result<bool, Error> {
+    if session.ranges_waiting() > 4 || !session.is_present() {
         return Ok(false);
     }
     let reclaimed = reclaim(session).await?;
-    let parked = take_parked(session).await?;
+    let parked = also_parked && take_parked(session).await?;
     Ok(reclaimed || parked)
 }
 

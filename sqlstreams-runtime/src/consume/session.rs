@@ -1,7 +1,7 @@
 //! One group in one process: what its tasks share.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -53,8 +53,10 @@ pub(crate) struct Session {
     pub(crate) stall: Mutex<Option<Stall>>,
     /// No new claims and no new handlers.
     pub(crate) closing: CancellationToken,
-    /// Messages in trouble that are being run are dropped and go back.
-    pub(crate) exceptions_dropped: CancellationToken,
+    /// Messages in trouble that are being run are dropped and go back. Replaced after each use.
+    exceptions_dropped: Mutex<CancellationToken>,
+    /// This process's presence expired: what it would claim, others would take at once.
+    absent: AtomicBool,
     pub(crate) counts: Counts,
 }
 
@@ -142,7 +144,8 @@ impl Session {
             pace: Mutex::new(Pace::new(params.concurrency)),
             stall: Mutex::default(),
             closing: CancellationToken::new(),
-            exceptions_dropped: CancellationToken::new(),
+            exceptions_dropped: Mutex::default(),
+            absent: AtomicBool::new(false),
             counts: Counts::new(params.stream_name, params.group_name),
         })
     }
@@ -245,6 +248,24 @@ impl Session {
     pub(crate) fn lose(&self, range: &Range) {
         range.dropped.cancel();
         self.close_range(range.lease.token);
+    }
+
+    /// Whether this process may take anything.
+    pub(crate) fn is_present(&self) -> bool {
+        !self.absent.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_present(&self, present: bool) {
+        self.absent.store(!present, Ordering::Release);
+    }
+
+    /// Cancelled when running messages in trouble are to be dropped.
+    pub(crate) fn exceptions_dropped(&self) -> CancellationToken {
+        lock(&self.exceptions_dropped).clone()
+    }
+
+    pub(crate) fn drop_exceptions(&self) {
+        std::mem::take(&mut *lock(&self.exceptions_dropped)).cancel();
     }
 
     /// What happens next after a run, given the failures that were recorded before it.

@@ -51,12 +51,7 @@ impl Handler for EmailReceipts {
 struct Audit;
 
 fn main() {
-    let mut order = OrderPlaced {
-        order_id: 7,
-        region: Region::Eu,
-        kind: Kind("urgent".to_owned()),
-        note: None,
-    };
+    let mut order = OrderPlaced { order_id: 7, region: Region::Eu, kind: Kind("urgent".to_owned()), note: None };
     assert_eq!(OrderPlaced::NAME, "orders.placed");
     assert_eq!((v1::OrderPlaced::VERSION, OrderPlaced::VERSION), (1, 2));
     assert_eq!((v1::OrderPlaced::KEY, OrderPlaced::KEY), (None, Some("order_id")));
@@ -81,7 +76,5 @@ fn main() {
     assert_eq!(config.timeout.as_secs(), 120);
     assert_eq!(config.start, sqlstreams::Start::Head);
     assert_eq!(Audit::CONFIG.retry.retries, 5);
-    let _ = EmailReceipts {
-        sender: String::new(),
-    };
+    let _ = EmailReceipts { sender: String::new() };
 }

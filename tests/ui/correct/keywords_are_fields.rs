@@ -22,11 +22,7 @@ struct Event {
 struct r#Loops;
 
 fn main() {
-    let event = Event {
-        r#type: Kind::r#loop,
-        r#match: "key".to_owned(),
-        self_: "größe".to_owned(),
-    };
+    let event = Event { r#type: Kind::r#loop, r#match: "key".to_owned(), self_: "größe".to_owned() };
     assert_eq!(event.routing_key().unwrap().unwrap(), "loop.größe");
     assert_eq!(event.message_key().unwrap(), "key");
     assert_eq!(Event::KEY, Some("match"));

@@ -65,12 +65,7 @@ impl ::schemars::JsonSchema for declared::Orders {
 fn main() {
     use ::sqlstreams::{Group, RouteSegment, Stream};
 
-    let order = declared::Orders {
-        region: declared::Region::Eu,
-        kind: declared::Kind(1),
-        problem: -2,
-        key: 3,
-    };
+    let order = declared::Orders { region: declared::Region::Eu, kind: declared::Kind(1), problem: -2, key: 3 };
     ::std::assert_eq!(order.routing_key().unwrap().unwrap(), "eu.1.-2");
     ::std::assert_eq!(order.message_key().unwrap(), "3");
     ::std::assert_eq!(declared::Region::Eu.segment(), "eu");

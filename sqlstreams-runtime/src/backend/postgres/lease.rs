@@ -104,7 +104,7 @@ pub(super) async fn report(
     const DOING: &str = "reporting progress";
     let state = backend.stream(stream);
     let (moved, done) = intervals(progress);
-    let mut connection = backend.engine(DOING).await?;
+    let mut connection = backend.renewals(DOING).await?;
     let owned = sqlx::query_scalar(state.statements.lease_report.clone())
         .bind(group.0)
         .bind(presence.0)

@@ -48,6 +48,8 @@ pub struct PostgresBackend {
     pool: PgPool,
     /// The engine's own: claims, settlements and renewals must not wait behind the work that they keep alive.
     engine: PgPool,
+    /// Renewals alone: they must not wait behind claims either.
+    renewals: PgPool,
     schema: String,
     shared: SharedStatements,
     streams: RwLock<HashMap<StreamId, Arc<StreamState>>>,
@@ -66,15 +68,18 @@ impl PostgresBackend {
     /// A schema name that is not `[a-z_][a-z0-9_]*`, at most 63 bytes.
     pub fn new(pool: PgPool, schema: &str) -> Result<Self, Error> {
         check_schema(schema)?;
-        let engine = PgPoolOptions::new()
-            .max_connections(ENGINE_CONNECTIONS)
-            .acquire_timeout(Duration::from_secs(10))
-            .idle_timeout(Duration::from_secs(300))
-            .test_before_acquire(false)
-            .connect_lazy_with(engine_options(pool.connect_options().as_ref().clone()));
+        let options = engine_options(pool.connect_options().as_ref().clone());
+        let own = |connections| {
+            checked_after_a_pause(PgPoolOptions::new())
+                .max_connections(connections)
+                .acquire_timeout(Duration::from_secs(10))
+                .idle_timeout(Duration::from_secs(300))
+                .connect_lazy_with(options.clone())
+        };
         Ok(Self {
             pool,
-            engine,
+            engine: own(ENGINE_CONNECTIONS),
+            renewals: own(1),
             schema: schema.to_owned(),
             shared: SharedStatements::fill(Names { schema, stream: 0 }),
             streams: RwLock::default(),
@@ -84,6 +89,10 @@ impl PostgresBackend {
 
     async fn engine(&self, doing: &str) -> Result<PoolConnection<Postgres>, Error> {
         self.engine.acquire().await.map_err(|err| error::map(doing, err))
+    }
+
+    async fn renewals(&self, doing: &str) -> Result<PoolConnection<Postgres>, Error> {
+        self.renewals.acquire().await.map_err(|err| error::map(doing, err))
     }
 
     /// Maps the error of a statement on `connection`, and keeps a connection to a server that turned
@@ -252,18 +261,33 @@ impl Backend for PostgresBackend {
     }
     async fn close(&self) {
         self.engine.close().await;
+        self.renewals.close().await;
     }
 }
 
-/// A pool that does not ask the server for a sign of life before each use: a broken connection shows itself
-/// with the first statement, and the question would double the exchanges of a produce.
+/// Asks the server for a sign of life before a connection is used after a pause, and not before each use: that
+/// would double the exchanges.
+fn checked_after_a_pause(options: PgPoolOptions) -> PgPoolOptions {
+    use sqlx::Connection;
+    const PAUSE: Duration = Duration::from_millis(500);
+    options.test_before_acquire(false).before_acquire(|connection, usage| {
+        Box::pin(async move {
+            if usage.idle_for >= PAUSE {
+                connection.ping().await?;
+            }
+            Ok(true)
+        })
+    })
+}
+
+/// The pool of a client that has none of its user's.
 pub(crate) async fn connect(url: &str) -> Result<PgPool, Error> {
     use std::str::FromStr;
     let options = PgConnectOptions::from_str(url).map_err(|err| {
         Error::new(Kind::Unavailable, "SQLS-0105", "the database url is not one of Postgres - write postgres://user@host/database")
             .with_source(err)
     })?;
-    let pool = PgPoolOptions::new().test_before_acquire(false).connect_with(options);
+    let pool = checked_after_a_pause(PgPoolOptions::new()).connect_with(options);
     pool.await.map_err(|err| error::map("connecting", err))
 }
 

@@ -23,7 +23,7 @@ pub(super) async fn enter(backend: &PostgresBackend, params: &PresenceParams) ->
 }
 
 pub(super) async fn renew(backend: &PostgresBackend, id: PresenceId, ttl: Duration) -> Result<bool, Error> {
-    let mut connection = backend.engine(DOING).await?;
+    let mut connection = backend.renewals(DOING).await?;
     let result = sqlx::query(backend.shared.presence_renew.clone())
         .bind(id.0)
         .bind(value::wait(ttl))

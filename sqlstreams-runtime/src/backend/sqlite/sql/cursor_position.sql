@@ -8,7 +8,8 @@ open as materialized (
     select
         (select min(low) from "{schema}claim_lease_{stream}" where consumer_group_id = $1) as lease,
         (select min(low) from "{schema}parked_range_{stream}" where consumer_group_id = $1) as parked,
-        (select min(message_id) - 1 from "{schema}exception_queue_{stream}"
+        (select min(message_id) - 1
+            from "{schema}exception_queue_{stream}" indexed by "{schema}exception_queue_{stream}_open"
             where consumer_group_id = $1 and status in ('ready', 'inflight', 'deferred')) as exception
 )
 select

@@ -14,7 +14,7 @@ where consumer_group_id = $1 and message_id in (
         and schema_version in (select value from json_each($5))
     order by can_run_after
     limit max(0, $2 - (
-        select count(*) from "{schema}exception_queue_{stream}"
+        select count(*) from "{schema}exception_queue_{stream}" indexed by "{schema}exception_queue_{stream}_inflight"
         where consumer_group_id = $1 and status = 'inflight' and token = $3
     ))
 )

@@ -7,7 +7,7 @@ select exists (
         and can_run_after <= coalesce($7, cast(round(unixepoch('subsec') * 1000000) as integer))
         and schema_version in (select value from json_each($5))
 ) or exists (
-    select 1 from "{schema}exception_queue_{stream}" e
+    select 1 from "{schema}exception_queue_{stream}" e indexed by "{schema}exception_queue_{stream}_inflight"
     where e.consumer_group_id = $1 and e.status = 'inflight'
         and e.schema_version in (select value from json_each($5))
         and not exists (

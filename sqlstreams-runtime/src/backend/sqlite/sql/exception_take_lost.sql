@@ -6,7 +6,7 @@ set kills = kills + (presence_id is not null), token = $3, presence_id = $4,
     updated_at = coalesce($7, cast(round(unixepoch('subsec') * 1000000) as integer))
 where consumer_group_id = $1 and message_id in (
     select e.message_id
-    from "{schema}exception_queue_{stream}" e
+    from "{schema}exception_queue_{stream}" e indexed by "{schema}exception_queue_{stream}_inflight"
     where e.consumer_group_id = $1 and e.status = 'inflight'
         and e.schema_version in (select value from json_each($5))
         and e.kills + (e.presence_id is not null) < $6

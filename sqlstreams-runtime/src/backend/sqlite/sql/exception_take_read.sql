@@ -3,7 +3,7 @@
 select e.message_id, e.attempts, e.failures, e.delays,
     m.id, m.created_at, m.schema_version, m.codec, m.routing_key, m.message_key, m.headers,
     coalesce(m.payload, m.payload_bytes) as payload
-from "{schema}exception_queue_{stream}" e
+from "{schema}exception_queue_{stream}" e indexed by "{schema}exception_queue_{stream}_inflight"
 left join "{schema}message_log_{stream}" m on m.id = e.message_id
 where e.consumer_group_id = $1 and e.status = 'inflight' and e.token = $3
 order by e.message_id

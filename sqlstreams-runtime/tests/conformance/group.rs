@@ -1,0 +1,1 @@
+//! Contract tests of the port's methods on `group`.

@@ -1,0 +1,30 @@
+//! One suite for every backend: each port method's contract, then what must hold between processes and across
+//! crashes.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+#[path = "../support/self_test.rs"]
+mod self_test;
+
+mod harness;
+
+mod backend;
+mod claim;
+mod cursor;
+mod exception;
+mod group;
+mod lease;
+mod message;
+mod migration;
+mod parked;
+mod partition;
+mod presence;
+mod stream;
+mod wake;
+
+mod crash;
+mod fence;
+mod process;
+mod session;
+mod sqlite_file;

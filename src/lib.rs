@@ -52,7 +52,7 @@
 //! | `postgres` | `Client<Postgres>`: Postgres 15 and later |
 //! | `tls-rustls`, `tls-native` | encrypted connections to Postgres, as sqlx offers them |
 
-pub use sqlstreams_derive::{Group, RouteSegment, Stream, bind, route};
+pub use sqlstreams_derive::{Group, MessageKey, RouteSegment, Stream, bind, route};
 pub use sqlstreams_runtime::{
     BoxError, Client, Consumer, Database, DeadLetter, Delivery, Error, Group, GroupName, GroupSummary, Handler, Headers,
     Kind, MessageId, MessageKey, Outcome, Position, Producer, Recovery, RouteSegment, SegmentError, Stall, StallCause,
@@ -78,8 +78,13 @@ pub use sqlstreams_runtime::schemars;
 pub mod __private {
     pub use sqlstreams_runtime::schema::*;
     pub use sqlstreams_runtime::{Group, MessageKey, RouteSegment, SegmentError, Stream};
+    pub use sqlstreams_runtime::{schemars, serde};
     pub use std::borrow::Cow;
     pub use std::option::Option;
     pub use std::result::Result;
     pub use std::string::String;
 }
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -32,6 +32,7 @@ mod presence;
 mod range;
 mod recover;
 mod session;
+mod signal;
 mod settle;
 mod stall;
 
@@ -328,7 +329,7 @@ impl Running {
 
     async fn shut_down(&mut self) {
         for session in &self.sessions {
-            session.closing.cancel();
+            session.closing.raise();
             session.queued.notify_waiters();
         }
         let finishing = async {

@@ -54,7 +54,7 @@ pub trait RouteSegment {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can't be a message key",
     label = "a field named in `key` needs a type that implements `MessageKey`",
-    note = "strings, integers and `Uuid` implement it; an `Option` can't be a key, since every message of a keyed stream has one"
+    note = "strings, integers and `Uuid` implement it; add `#[derive(MessageKey)]` to a newtype of your own; an `Option` can't be a key, since every message of a keyed stream has one"
 )]
 pub trait MessageKey {
     /// This value as a message key.

@@ -1,8 +1,10 @@
 //! The claim loop of one group: keeps the runners supplied, and ends clean leases in passing.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::range::{Range, contains};
@@ -22,7 +24,7 @@ const FIRST_PENDING: Duration = Duration::from_micros(300);
 const LONGEST_PENDING: Duration = Duration::from_millis(20);
 const AFTER_ERROR: Duration = Duration::from_millis(250);
 /// Ranges that wait for runners, beside those being handled.
-const RANGES_AHEAD: usize = 2;
+const RANGES_AHEAD: usize = 3;
 
 /// What the loop does next.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,19 +41,18 @@ pub(crate) struct Claimer {
     waits: Waits,
     pending: Duration,
     idle: Duration,
-    /// The newest range, while its messages are being read: the next claim is made meanwhile.
-    reading: Option<JoinHandle<Result<(), Error>>>,
+    reading: Reading,
 }
 
 impl Claimer {
     pub(crate) fn new(session: Arc<Session>) -> Self {
-        Self { session, waits: Waits::default(), pending: FIRST_PENDING, idle: FIRST_IDLE, reading: None }
+        Self { session, waits: Waits::default(), pending: FIRST_PENDING, idle: FIRST_IDLE, reading: Reading::default() }
     }
 
     /// Claims until the session closes. Ends early with an error that no retry can mend.
     pub(crate) async fn run(mut self) -> Result<(), Error> {
         let session = Arc::clone(&self.session);
-        while !session.closing.is_cancelled() {
+        while !session.closing.is_raised() {
             let next = match self.step().await {
                 Ok(next) => next,
                 Err(err) if err.recovery() == Recovery::Permanent => return Err(err),
@@ -65,32 +66,22 @@ impl Claimer {
                 tokio::select! {
                     () = session.news.notified() => {}
                     () = tokio::time::sleep(longest) => {}
-                    () = session.closing.cancelled() => {}
+                    () = session.closing.raised() => {}
                 }
             }
         }
-        self.read().await
-    }
-
-    /// Waits until the newest range is with the runners: ranges reach them in the order of their claims.
-    async fn read(&mut self) -> Result<(), Error> {
-        let Some(reading) = &mut self.reading else { return Ok(()) };
-        let read = reading.await;
-        self.reading = None;
-        read.unwrap_or_else(|err| Err(Error::new(Kind::Database, "SQLS-0998", "reading a range ended").with_source(err)))
+        while self.reading.oldest().await? {}
+        Ok(())
     }
 
     /// One claim, and the reading of what it took.
     pub(crate) async fn step(&mut self) -> Result<Next, Error> {
         let session = Arc::clone(&self.session);
-        if self.reading.as_ref().is_some_and(JoinHandle::is_finished) {
-            self.read().await?;
-        }
+        self.reading.finished().await?;
         let width = if self.has_room() { lock(&session.pace).width() } else { 0 };
         if width == 0 && !session.has_settled() {
             // A range that is being read may hold less than it could: look again when it is there.
-            if self.reading.is_some() {
-                self.read().await?;
+            if self.reading.oldest().await? {
                 return Ok(Next::Again);
             }
             return Ok(Next::Wait(LONGEST_IDLE));
@@ -122,8 +113,7 @@ impl Claimer {
         }
         if row.high > row.low {
             let lease = LeaseRow { token, low: row.low, high: row.high, only_version: None, reclaims: 0, done: Vec::new() };
-            self.read().await?;
-            self.reading = Some(tokio::spawn(async move { admit(&session, lease).await }));
+            self.reading.start(session, lease);
         } else {
             session.forget(token);
         }
@@ -136,7 +126,7 @@ impl Claimer {
             return false;
         }
         let width = usize::try_from(lock(&session.pace).width()).unwrap_or(usize::MAX);
-        let ranges = session.ranges_waiting() + usize::from(self.reading.is_some());
+        let ranges = session.ranges_waiting() + self.reading.ranges.len();
         ranges < RANGES_AHEAD && session.waiting() < width.max(session.concurrency)
     }
 
@@ -254,7 +244,7 @@ async fn recover(session: &Arc<Session>, token: LeaseToken, err: Error) -> Resul
                 session.forget(token);
                 return Err(err);
             }
-            Err(again) if again.recovery() == Recovery::Permanent || session.closing.is_cancelled() => {
+            Err(again) if again.recovery() == Recovery::Permanent || session.closing.is_raised() => {
                 session.forget(token);
                 return Err(again);
             }
@@ -266,8 +256,58 @@ async fn recover(session: &Arc<Session>, token: LeaseToken, err: Error) -> Resul
     }
 }
 
+/// Claimed ranges whose messages are being read, while the next claim is made. They reach the runners in the
+/// order of their claims.
+#[derive(Default)]
+struct Reading {
+    ranges: VecDeque<JoinHandle<Result<(), Error>>>,
+    /// Closes when the newest range is with the runners, or never will be.
+    newest: Option<oneshot::Receiver<()>>,
+}
+
+impl Reading {
+    fn start(&mut self, session: Arc<Session>, lease: LeaseRow) {
+        let (there, newest) = oneshot::channel::<()>();
+        let before = self.newest.replace(newest);
+        self.ranges.push_back(tokio::spawn(async move {
+            let messages = read(&session, &lease).await;
+            if let Some(before) = before {
+                let _ = before.await;
+            }
+            session.admit(range(&session, lease, messages?));
+            drop(there);
+            Ok(())
+        }));
+    }
+
+    /// Waits for the oldest read; false when there is none.
+    async fn oldest(&mut self) -> Result<bool, Error> {
+        let Some(reading) = self.ranges.front_mut() else { return Ok(false) };
+        let read = reading.await;
+        self.ranges.pop_front();
+        match read {
+            Ok(read) => read.map(|()| true),
+            Err(err) => Err(Error::new(Kind::Database, "SQLS-0998", "a task that read a range ended").with_source(err)),
+        }
+    }
+
+    /// Takes note of the reads that are over.
+    async fn finished(&mut self) -> Result<(), Error> {
+        while self.ranges.front().is_some_and(JoinHandle::is_finished) {
+            self.oldest().await?;
+        }
+        Ok(())
+    }
+}
+
 /// Reads a lease's messages and hands them to the runners.
 pub(crate) async fn admit(session: &Arc<Session>, lease: LeaseRow) -> Result<(), Error> {
+    let messages = read(session, &lease).await?;
+    session.admit(range(session, lease, messages));
+    Ok(())
+}
+
+async fn read(session: &Arc<Session>, lease: &LeaseRow) -> Result<Vec<StoredMessage>, Error> {
     let params = ReadParams {
         stream: session.stream,
         low: lease.low,
@@ -276,10 +316,10 @@ pub(crate) async fn admit(session: &Arc<Session>, lease: LeaseRow) -> Result<(),
         only_version: lease.only_version,
         bindings: session.bindings.clone(),
     };
-    let messages = loop {
+    loop {
         match session.store.message_read(&params).await {
-            Ok(messages) => break messages,
-            Err(err) if err.recovery() == Recovery::Permanent || session.closing.is_cancelled() => {
+            Ok(messages) => return Ok(messages),
+            Err(err) if err.recovery() == Recovery::Permanent || session.closing.is_raised() => {
                 // Unlisted from now on, so others get it.
                 session.forget(lease.token);
                 return Err(err);
@@ -290,9 +330,7 @@ pub(crate) async fn admit(session: &Arc<Session>, lease: LeaseRow) -> Result<(),
                 tokio::time::sleep(AFTER_ERROR).await;
             }
         }
-    };
-    session.admit(range(session, lease, messages));
-    Ok(())
+    }
 }
 
 fn range(session: &Session, lease: LeaseRow, messages: Vec<StoredMessage>) -> Range {

@@ -9,11 +9,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
-use tokio_util::sync::CancellationToken;
 
 use super::handler::Handling;
 use super::range::Range;
 use super::session::Session;
+use super::signal::Signal;
 use crate::delivery::Delivery;
 use crate::outcome::{BoxError, Outcome, Verdict};
 
@@ -21,13 +21,21 @@ use crate::outcome::{BoxError, Outcome, Verdict};
 pub(crate) async fn run(session: Arc<Session>) {
     // The message first: a runner that waits for one must not keep a permit from messages in trouble.
     while let Some((range, index)) = next(&session).await {
-        let permit = tokio::select! {
-            biased;
-            () = session.closing.cancelled() => return,
-            permit = Arc::clone(&session.permits).acquire_owned() => permit,
-        };
-        let Ok(permit) = permit else { return };
+        let Some(permit) = permit(&session).await else { return };
         start(&session, range, index, permit).await;
+        // Handlers that are always ready would keep this thread from every other task.
+        tokio::task::coop::consume_budget().await;
+    }
+}
+
+async fn permit(session: &Session) -> Option<OwnedSemaphorePermit> {
+    if let Ok(permit) = Arc::clone(&session.permits).try_acquire_owned() {
+        return Some(permit);
+    }
+    tokio::select! {
+        biased;
+        () = session.closing.raised() => None,
+        permit = Arc::clone(&session.permits).acquire_owned() => permit.ok(),
     }
 }
 
@@ -35,7 +43,7 @@ async fn next(session: &Session) -> Option<(Arc<Range>, usize)> {
     loop {
         // Registered before the look, so that a range queued in between is not missed.
         let queued = session.queued.notified();
-        if session.closing.is_cancelled() {
+        if session.closing.is_raised() {
             return None;
         }
         if let Some(next) = session.next() {
@@ -43,7 +51,7 @@ async fn next(session: &Session) -> Option<(Arc<Range>, usize)> {
         }
         tokio::select! {
             () = queued => {}
-            () = session.closing.cancelled() => return None,
+            () = session.closing.raised() => return None,
         }
     }
 }
@@ -111,14 +119,14 @@ fn poll(
 }
 
 /// Runs a handler to its end, its timeout, or the loss of its lease; the latter has no verdict.
-pub(crate) async fn rest(mut handling: Handling, timeout: Duration, dropped: &CancellationToken) -> Option<Verdict> {
+pub(crate) async fn rest(mut handling: Handling, timeout: Duration, dropped: &Signal) -> Option<Verdict> {
     let running = std::future::poll_fn(|context| poll(handling.as_mut(), context));
     tokio::select! {
         verdict = running => Some(verdict),
         () = tokio::time::sleep(timeout) => {
             Some(Verdict::retry(format!("the handler was not done within its timeout of {timeout:?}")))
         }
-        () = dropped.cancelled() => None,
+        () = dropped.raised() => None,
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) async fn run(session: Arc<Session>) -> Result<(), Error> {
     // Messages in trouble have at most as many places as fresh ones; the session's permits bound both together.
     let places = Arc::new(Semaphore::new(session.concurrency.min(MOST_TAKEN)));
     let mut told = true;
-    while !session.closing.is_cancelled() {
+    while !session.closing.is_raised() {
         let wait = match step(&session, &places, told).await {
             Ok(wait) => wait,
             Err(err) if err.recovery() == Recovery::Permanent => return Err(err),
@@ -37,7 +37,7 @@ pub(crate) async fn run(session: Arc<Session>) -> Result<(), Error> {
         told = tokio::select! {
             () = session.trouble.notified() => true,
             () = tokio::time::sleep(wait) => wait < LONGEST_WAIT,
-            () = session.closing.cancelled() => false,
+            () = session.closing.raised() => false,
         };
     }
     Ok(())
@@ -89,7 +89,7 @@ async fn step(session: &Arc<Session>, places: &Arc<Semaphore>, told: bool) -> Re
 async fn run_one(session: &Arc<Session>, token: LeaseToken, row: ExceptionRow) {
     let permit = tokio::select! {
         biased;
-        () = session.closing.cancelled() => None,
+        () = session.closing.raised() => None,
         permit = session.permits.acquire() => permit.ok(),
     };
     let exception = match permit {
@@ -116,7 +116,7 @@ async fn run_one(session: &Arc<Session>, token: LeaseToken, row: ExceptionRow) {
 }
 
 async fn give_back_later(session: &Arc<Session>, token: LeaseToken) {
-    while !session.closing.is_cancelled() {
+    while !session.closing.is_raised() {
         if session.store.exception_return(session.stream, session.group, token).await.is_ok() {
             return;
         }

@@ -4,8 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use tokio_util::sync::CancellationToken;
-
+use super::signal::Signal;
 use crate::backend::LeaseRow;
 use crate::message::StoredMessage;
 use crate::outcome::Verdict;
@@ -24,7 +23,7 @@ pub(crate) struct Range {
     started: OnceLock<Instant>,
     reported: AtomicUsize,
     /// The lease was lost, or a shutdown ran out of time: handlers are dropped and record nothing.
-    pub(crate) dropped: CancellationToken,
+    pub(crate) dropped: Signal,
     returned: AtomicBool,
 }
 
@@ -42,7 +41,7 @@ impl Range {
             troubled: Mutex::default(),
             started: OnceLock::new(),
             reported: AtomicUsize::new(0),
-            dropped: CancellationToken::new(),
+            dropped: Signal::default(),
             returned: AtomicBool::new(false),
         }
     }

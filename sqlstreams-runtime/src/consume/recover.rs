@@ -18,7 +18,7 @@ const MAX_RECLAIMS: i32 = 3;
 /// Looks for abandoned work until the session closes.
 pub(crate) async fn run(session: Arc<Session>) {
     let mut turn = 0u32;
-    while !session.closing.is_cancelled() {
+    while !session.closing.is_raised() {
         match step(&session, turn.is_multiple_of(PARKED_EVERY)).await {
             Ok(true) => continue,
             Ok(false) => {}
@@ -30,7 +30,7 @@ pub(crate) async fn run(session: Arc<Session>) {
         let wait = EVERY.mul_f64(rand::random_range(0.8..1.2));
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = session.closing.cancelled() => {}
+            () = session.closing.raised() => {}
         }
     }
 }

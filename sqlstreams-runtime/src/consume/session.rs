@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use sqlstreams_schema::{GroupConfig, RetryPolicy};
 use tokio::sync::{Notify, Semaphore};
-use tokio_util::sync::CancellationToken;
 
 use super::handler::Dispatch;
 use super::pace::Pace;
 use super::range::Range;
+use super::signal::Signal;
 use super::stall::Stall;
 use crate::backend::ExceptionNext;
 use crate::identity::{GroupId, LeaseToken, PresenceId, StreamId};
@@ -52,9 +52,9 @@ pub(crate) struct Session {
     pub(crate) pace: Mutex<Pace>,
     pub(crate) stall: Mutex<Option<Stall>>,
     /// No new claims and no new handlers.
-    pub(crate) closing: CancellationToken,
+    pub(crate) closing: Signal,
     /// Messages in trouble that are being run are dropped and go back. Replaced after each use.
-    exceptions_dropped: Mutex<CancellationToken>,
+    exceptions_dropped: Mutex<Arc<Signal>>,
     /// This process's presence expired: what it would claim, others would take at once.
     absent: AtomicBool,
     pub(crate) counts: Counts,
@@ -143,7 +143,7 @@ impl Session {
             settlements: tokio_util::task::TaskTracker::new(),
             pace: Mutex::new(Pace::new(params.concurrency)),
             stall: Mutex::default(),
-            closing: CancellationToken::new(),
+            closing: Signal::default(),
             exceptions_dropped: Mutex::default(),
             absent: AtomicBool::new(false),
             counts: Counts::new(params.stream_name, params.group_name),
@@ -184,7 +184,7 @@ impl Session {
     pub(crate) fn next(&self) -> Option<(Arc<Range>, usize)> {
         let mut queue = lock(&self.queue);
         while let Some(range) = queue.front() {
-            if !range.dropped.is_cancelled()
+            if !range.dropped.is_raised()
                 && let Some(index) = range.start_next()
             {
                 let range = Arc::clone(range);
@@ -211,7 +211,7 @@ impl Session {
 
     /// Every message of the range has an outcome.
     pub(crate) fn finished(self: &Arc<Self>, range: &Arc<Range>) {
-        if range.dropped.is_cancelled() {
+        if range.dropped.is_raised() {
             return;
         }
         lock(&self.pace).handled(range.messages.len(), range.took());
@@ -246,7 +246,7 @@ impl Session {
 
     /// The lease is someone else's now: its handlers are dropped, and what they did is not recorded.
     pub(crate) fn lose(&self, range: &Range) {
-        range.dropped.cancel();
+        range.dropped.raise();
         self.close_range(range.lease.token);
     }
 
@@ -259,13 +259,13 @@ impl Session {
         self.absent.store(!present, Ordering::Release);
     }
 
-    /// Cancelled when running messages in trouble are to be dropped.
-    pub(crate) fn exceptions_dropped(&self) -> CancellationToken {
-        lock(&self.exceptions_dropped).clone()
+    /// Raised when running messages in trouble are to be dropped.
+    pub(crate) fn exceptions_dropped(&self) -> Arc<Signal> {
+        Arc::clone(&lock(&self.exceptions_dropped))
     }
 
     pub(crate) fn drop_exceptions(&self) {
-        std::mem::take(&mut *lock(&self.exceptions_dropped)).cancel();
+        std::mem::take(&mut *lock(&self.exceptions_dropped)).raise();
     }
 
     /// What happens next after a run, given the failures that were recorded before it.

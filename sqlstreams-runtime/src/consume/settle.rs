@@ -28,7 +28,7 @@ pub(crate) async fn settle(session: &Arc<Session>, range: &Arc<Range>) {
     let settled = loop {
         match session.store.lease_settle(&params).await {
             Ok(settled) => break settled,
-            Err(err) if range.dropped.is_cancelled() || err.recovery() == Recovery::Permanent => {
+            Err(err) if range.dropped.is_raised() || err.recovery() == Recovery::Permanent => {
                 tracing::error!(stream = %session.stream_name, group = %session.group_name, error = %err,
                     "a range could not be settled; its messages will be handled again");
                 break false;
@@ -60,7 +60,7 @@ pub(crate) fn exception(message: &StoredMessage, next: ExceptionNext) -> Excepti
 pub(crate) async fn give_back(session: &Arc<Session>) {
     let ranges: Vec<_> = session.open_ranges().into_iter().filter(|range| range.give_back()).collect();
     for range in &ranges {
-        range.dropped.cancel();
+        range.dropped.raise();
     }
     let progress: Vec<_> = ranges
         .iter()

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use sqlstreams_runtime::backend::postgres::PostgresBackend;
 use sqlstreams_runtime::backend::sqlite::SqliteBackend;
 use sqlstreams_runtime::backend::{
-    Backend, ClaimParams, ClaimRow, GroupParams, PresenceParams, ReadParams, StartParams, StreamParams,
+    Backend, ClaimParams, ClaimRow, ExceptionNext, ExceptionParams, GroupParams, PresenceParams, ReadParams,
+    SettleParams, StartParams, StreamParams,
 };
 use sqlstreams_runtime::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
 use sqlstreams_runtime::message::{NewMessage, StoredMessage};
@@ -206,6 +207,32 @@ impl Installation {
         answer.expect("a test's own query answers")
     }
 
+    /// The texts that a query beside the engine answers, one a row.
+    pub async fn texts(&self, query: &str) -> Vec<String> {
+        let query = sqlx::AssertSqlSafe(query.to_owned());
+        let answer = if self.is_postgres() {
+            sqlx::query_scalar(query).fetch_all(self.pool()).await
+        } else {
+            sqlx::query_scalar(query).fetch_all(&mut self.sqlite_connection().await).await
+        };
+        answer.expect("a test's own query answers")
+    }
+
+    /// What the group's messages in trouble count, oldest first: `id status attempts/failures/delays/kills`.
+    pub async fn troubles(&self, stream: StreamId, group: GroupId) -> Vec<String> {
+        let table = self.table_of("exception_queue", stream);
+        let counters = "attempts || '/' || failures || '/' || delays || '/' || kills";
+        let query = format!("select message_id || ' ' || status || ' ' || {counters} from {table}");
+        self.texts(&format!("{query} where consumer_group_id = {group} order by message_id")).await
+    }
+
+    /// The group's parked ranges, oldest first: `version (low, high]`.
+    pub async fn parked(&self, stream: StreamId, group: GroupId) -> Vec<String> {
+        let table = self.table_of("parked_range", stream);
+        let query = format!("select schema_version || ' (' || low || ', ' || high || ']' from {table}");
+        self.texts(&format!("{query} where consumer_group_id = {group} order by low, schema_version")).await
+    }
+
     /// How many rows a table has.
     pub async fn count(&self, table: &str) -> i64 {
         self.number(&format!("select count(*) from {table}")).await
@@ -341,6 +368,21 @@ pub fn claim_params(stream: StreamId, group: GroupId, presence: PresenceId, widt
 /// The range (low, high] whole, of version 1.
 pub fn read_params(stream: StreamId, low: i64, high: i64) -> ReadParams {
     ReadParams { stream, low, high, versions: vec![1], only_version: None, bindings: Vec::new() }
+}
+
+/// The clean end of a lease, to be filled.
+pub fn settle_params(stream: StreamId, token: LeaseToken) -> SettleParams {
+    SettleParams { stream, token, exceptions: Vec::new(), parked: Vec::new(), now: None }
+}
+
+/// A message in trouble, of version 1.
+pub fn trouble(message: i64, next: ExceptionNext) -> ExceptionParams {
+    ExceptionParams { message: MessageId(message), schema_version: 1, message_key: None, next }
+}
+
+/// Runs again after a failure, that much later.
+pub fn retry(after: Duration) -> ExceptionNext {
+    ExceptionNext::Retry { after, error: "it failed".to_owned() }
 }
 
 /// A small message: `{"n": number}`.

@@ -9,7 +9,7 @@ use sqlx::query::Query;
 use sqlx::sqlite::{
     SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteRow, SqliteSynchronous,
 };
-use sqlx::{ConnectOptions, Connection, Either, Execute, Executor, Row, Sqlite, SqlStr};
+use sqlx::{ConnectOptions, Connection, Either, Execute, Executor, Row, SqlStr, Sqlite};
 use tokio::sync::{Mutex, MutexGuard, Semaphore};
 
 use super::error;
@@ -30,6 +30,12 @@ const RETRY_MICROS: std::ops::RangeInclusive<u64> = 200..=1_000;
 const GAP: Duration = Duration::from_micros(300);
 /// How long after a meeting at the lock other processes count as wanting to write.
 const NEARNESS: Duration = Duration::from_secs(1);
+
+/// Above this size the WAL file is emptied by force, looked at so often. SQLite does it by itself, but never
+/// finds the moment while several processes write without a pause.
+const LONGEST_LOG: u64 = 64 * 1024 * 1024;
+const LOG_LOOKS: Duration = Duration::from_secs(1);
+const LOG_TRIES: u32 = 50;
 
 /// Whether a commit must be on the disk before it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +63,8 @@ struct Texts {
     begin: SqlStr,
     commit: SqlStr,
     journal_mode: SqlStr,
+    text_encoding: SqlStr,
+    log_truncate: SqlStr,
 }
 
 #[derive(Default)]
@@ -64,6 +72,7 @@ struct Writers {
     durable: Option<SqliteConnection>,
     relaxed: Option<SqliteConnection>,
     last_commit: Option<Instant>,
+    last_log_look: Option<Instant>,
 }
 
 impl Writers {
@@ -100,6 +109,8 @@ impl Connections {
                 begin: shared.transaction_begin.clone(),
                 commit: shared.transaction_commit.clone(),
                 journal_mode: shared.journal_mode.clone(),
+                text_encoding: shared.text_encoding.clone(),
+                log_truncate: shared.log_truncate.clone(),
             },
             readers: StdMutex::default(),
             reader_turns: Semaphore::new(READERS),
@@ -154,6 +165,9 @@ impl Connections {
                 Ok(answer) => {
                     *writers.place(durability) = Some(connection);
                     writers.last_commit = Some(Instant::now());
+                    if self.crowd.is_near() {
+                        self.keep_log_short(&mut writers, durability).await;
+                    }
                     return Ok(answer);
                 }
                 Err(err) if error::is_busy(&err) => {
@@ -218,10 +232,9 @@ impl Connections {
         if self.is_closed() {
             return Err(error::closed(doing));
         }
-        if let Some(since) = writers.last_commit.map(|commit| commit.elapsed()) {
-            if since < GAP && self.crowd.is_near() {
-                nap(GAP - since).await;
-            }
+        let since = writers.last_commit.map_or(GAP, |commit| commit.elapsed());
+        if since < GAP && self.crowd.is_near() {
+            nap(GAP - since).await;
         }
         Ok(writers)
     }
@@ -240,15 +253,39 @@ impl Connections {
             Durability::Relaxed => SqliteSynchronous::Normal,
         };
         let mut connection = self.open(self.options.clone().synchronous(synchronous), doing).await?;
-        let mode = sqlx::query(self.texts.journal_mode.clone())
-            .fetch_one(&mut connection)
-            .await
-            .and_then(|row| row.try_get::<String, _>(0))
-            .map_err(|err| error::map(doing, err))?;
+        let mode = pragma(&mut connection, &self.texts.journal_mode).await.map_err(|err| error::map(doing, err))?;
         if mode != "wal" {
             return Err(error::not_wal(&mode));
         }
+        // Payloads are joined and cut apart as bytes.
+        let encoding =
+            pragma(&mut connection, &self.texts.text_encoding).await.map_err(|err| error::map(doing, err))?;
+        if encoding != "UTF-8" {
+            return Err(error::not_utf8(&encoding));
+        }
         Ok(connection)
+    }
+
+    /// Empties the WAL file when it has grown too long. Failing is no harm: the next one tries again.
+    async fn keep_log_short(&self, writers: &mut Writers, durability: Durability) {
+        if writers.last_log_look.is_some_and(|look| look.elapsed() < LOG_LOOKS) {
+            return;
+        }
+        writers.last_log_look = Some(Instant::now());
+        let mut log = self.options.get_filename().as_os_str().to_owned();
+        log.push("-wal");
+        if std::fs::metadata(log).map_or(0, |log| log.len()) < LONGEST_LOG {
+            return;
+        }
+        for _ in 0..LOG_TRIES {
+            let Some(mut connection) = writers.place(durability).take() else { return };
+            let row = sqlx::query(self.texts.log_truncate.clone()).fetch_one(&mut connection).await;
+            *writers.place(durability) = Some(connection);
+            if row.and_then(|row| row.try_get::<bool, _>(0)).is_ok_and(|blocked| !blocked) {
+                return;
+            }
+            nap(Duration::from_micros(rand::random_range(RETRY_MICROS))).await;
+        }
     }
 
     async fn open(&self, options: SqliteConnectOptions, doing: &str) -> Result<SqliteConnection, Error> {
@@ -322,6 +359,10 @@ async fn run(connection: &mut SqliteConnection, call: &Call) -> Result<Answer, s
         }
     }
     Ok(answer)
+}
+
+async fn pragma(connection: &mut SqliteConnection, text: &SqlStr) -> Result<String, sqlx::Error> {
+    sqlx::query(text.clone()).fetch_one(connection).await?.try_get(0)
 }
 
 /// Whether other processes want to write as well, as far as this one has noticed.

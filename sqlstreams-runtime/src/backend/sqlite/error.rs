@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::error::{Error, Kind};
 
 const MISSING_TABLE: &str = "SQLS-0115";
+const TOO_LARGE: &str = "SQLS-0129";
 const BUSY: i32 = 5;
 const LOCKED: i32 = 6;
 const BUSY_SNAPSHOT: i32 = 517;
@@ -27,6 +28,10 @@ pub(crate) fn says_missing_table(error: &Error) -> bool {
     error.code() == MISSING_TABLE
 }
 
+pub(crate) fn says_too_large(error: &Error) -> bool {
+    error.code() == TOO_LARGE
+}
+
 /// The extended result code.
 fn extended(error: &sqlx::Error) -> Option<i32> {
     match error {
@@ -45,7 +50,8 @@ pub(crate) fn busy(doing: &str, waited: Duration) -> Error {
         Kind::Busy,
         "SQLS-0112",
         format!(
-            "the database file stayed locked for {} s while {doing} - look for a transaction that is left open",
+            "the database file stayed locked for {} s while {doing} - look for a transaction that is left \
+             open, and inside one of your own use `produce_in`",
             waited.as_secs()
         ),
     )
@@ -64,6 +70,16 @@ pub(crate) fn in_memory() -> Error {
     )
 }
 
+pub(crate) fn not_utf8(encoding: &str) -> Error {
+    Error::new(
+        Kind::Declaration,
+        "SQLS-0130",
+        format!(
+            "the database file stores its texts as {encoding} - use one that stores them as UTF-8, SQLite's default"
+        ),
+    )
+}
+
 pub(crate) fn not_wal(mode: &str) -> Error {
     Error::new(
         Kind::Declaration,
@@ -78,16 +94,20 @@ pub(crate) fn not_wal(mode: &str) -> Error {
 /// Maps an error of `doing`, a phrase such as `producing`.
 pub(crate) fn map(doing: &str, error: sqlx::Error) -> Error {
     match &error {
-        sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => {
-            Error::new(Kind::Unavailable, "SQLS-0101", format!("the connection to the database file broke while {doing}"))
-                .ambiguous()
-                .with_source(error)
-        }
+        sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => Error::new(
+            Kind::Unavailable,
+            "SQLS-0101",
+            format!("the connection to the database file broke while {doing}"),
+        )
+        .ambiguous()
+        .with_source(error),
         sqlx::Error::PoolClosed => closed(doing),
         sqlx::Error::PoolTimedOut => Error::new(
             Kind::Unavailable,
             "SQLS-0102",
-            format!("no connection became free while {doing} - give the pool more connections, or a longer acquire_timeout"),
+            format!(
+                "no connection became free while {doing} - give the pool more connections, or a longer acquire_timeout"
+            ),
         ),
         sqlx::Error::Database(_) => map_database(doing, error),
         _ => Error::new(Kind::Database, "SQLS-0199", format!("SQLite gave an unexpected answer while {doing}"))
@@ -108,7 +128,9 @@ pub(crate) fn map_in_transaction(doing: &str, error: sqlx::Error) -> Error {
     Error::new(
         Kind::Conflict,
         "SQLS-0123",
-        format!("{text} ({doing}) - begin it with `begin_with(\"begin immediate\")`; roll this one back and run it again"),
+        format!(
+            "{text} ({doing}) - begin it with `begin_with(\"begin immediate\")`; roll this one back and run it again"
+        ),
     )
 }
 
@@ -137,7 +159,9 @@ fn map_database(doing: &str, error: sqlx::Error) -> Error {
         ),
         Some(11) => (Kind::Database, "SQLS-0127", "the database file is damaged - restore a backup"),
         Some(26) => (Kind::Database, "SQLS-0128", "the file is not an SQLite database, or it is encrypted"),
-        Some(18) => (Kind::Message, "SQLS-0129", "a value is larger than SQLite takes - produce fewer or smaller messages"),
+        Some(18) => {
+            (Kind::Message, TOO_LARGE, "a value is larger than SQLite takes - produce fewer or smaller messages")
+        }
         Some(7) => (Kind::Unavailable, "SQLS-0118", "SQLite is out of memory"),
         Some(10) => {
             return Error::new(Kind::Unavailable, "SQLS-0117", format!("the disk reported an error while {doing}"))

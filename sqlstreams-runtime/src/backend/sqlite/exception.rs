@@ -42,7 +42,7 @@ fn taken(rows: &[SqliteRow]) -> Result<Vec<ExceptionRow>, sqlx::Error> {
                 attempts: row.try_get(1)?,
                 failures: row.try_get(2)?,
                 delays: row.try_get(3)?,
-                message: if stored { message::stored(std::slice::from_ref(row), MESSAGE)?.pop() } else { None },
+                message: if stored { Some(message::stored(row, MESSAGE)?) } else { None },
             })
         })
         .collect()
@@ -77,11 +77,7 @@ pub(super) async fn give_back(
     backend.connections.write(Durable, "giving messages in trouble back", give).await.map(|_| ())
 }
 
-pub(super) async fn due(
-    backend: &SqliteBackend,
-    stream: StreamId,
-    group: GroupId,
-) -> Result<Option<Duration>, Error> {
+pub(super) async fn due(backend: &SqliteBackend, stream: StreamId, group: GroupId) -> Result<Option<Duration>, Error> {
     const DOING: &str = "looking for due messages";
     let state = backend.stream(stream);
     let due = sqlx::query(state.statements.exception_due.clone()).bind(group.0);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use sqlx::query::Query;
 use sqlx::sqlite::{SqliteArguments, SqliteRow};
-use sqlx::{Row, Sqlite, SqlStr, Transaction};
+use sqlx::{Row, SqlStr, Sqlite, Transaction};
 
 use super::connection::Durability::Durable;
 use super::{SqliteBackend, error, value};
@@ -13,6 +13,7 @@ use crate::backend::ReadParams;
 use crate::error::Error;
 use crate::identity::{MessageId, StreamId};
 use crate::message::{NewMessage, StoredMessage};
+use crate::time::Timestamp;
 
 pub(super) async fn produce(
     backend: &SqliteBackend,
@@ -103,63 +104,80 @@ fn run_of_ids(last: i64, count: usize) -> Vec<MessageId> {
 pub(super) async fn read(backend: &SqliteBackend, params: &ReadParams) -> Result<Vec<StoredMessage>, Error> {
     const DOING: &str = "reading messages";
     let state = backend.stream(params.stream);
-    let read = sqlx::query(state.statements.message_read.clone())
-        .bind(params.low)
-        .bind(params.high)
-        .bind(value::json(&params.versions))
-        .bind(params.only_version)
-        .bind(value::globs(&params.bindings));
-    let mut rows = backend.connections.read(DOING, read).await?;
-    if !params.bindings.is_empty() {
-        rows.retain(|row| is_bound(row, &params.bindings));
-    }
-    stored(&rows, 0).map_err(|err| error::map(DOING, err))
-}
-
-/// A key that can't be read stays, so that reading the row tells.
-fn is_bound(row: &SqliteRow, bindings: &[String]) -> bool {
-    match row.try_get::<Option<&str>, _>(ROUTING_KEY) {
-        Ok(Some(key)) => bindings.iter().any(|pattern| sqlstreams_schema::pattern_matches(pattern, key)),
-        Ok(None) => false,
-        Err(_) => true,
-    }
-}
-
-const ROUTING_KEY: usize = 4;
-/// A message's columns that are texts or bytes: routing key, message key, headers, payload.
-const TEXTS: std::ops::Range<usize> = ROUTING_KEY..8;
-
-/// Decodes rows whose message columns begin at `first`. The texts of all rows share one allocation.
-pub(super) fn stored(rows: &[SqliteRow], first: usize) -> Result<Vec<StoredMessage>, sqlx::Error> {
-    let mut texts = Vec::with_capacity(rows.len() * TEXTS.len());
-    for row in rows {
-        for column in TEXTS {
-            texts.push(value::bytes(row, first + column)?);
+    let mut messages = Vec::new();
+    let mut ranges = vec![(params.low, params.high)];
+    while let Some((low, high)) = ranges.pop() {
+        let read = sqlx::query(state.statements.message_read.clone())
+            .bind(low)
+            .bind(high)
+            .bind(value::json(&params.versions))
+            .bind(params.only_version)
+            .bind(value::globs(&params.bindings));
+        match backend.connections.read(DOING, read).await {
+            // All payloads together are one value here, and that can be too large for SQLite.
+            Err(err) if error::says_too_large(&err) && high - low > 1 => {
+                let middle = low + (high - low) / 2;
+                ranges.extend([(middle, high), (low, middle)]);
+            }
+            Err(err) => return Err(err),
+            Ok(rows) => {
+                let row = rows.first().ok_or(sqlx::Error::RowNotFound);
+                let read = row.and_then(|row| unpack(row, &params.bindings, &mut messages));
+                read.map_err(|err| error::map(DOING, err))?;
+            }
         }
     }
-    let mut arena = Vec::with_capacity(texts.iter().flatten().map(|text| text.len()).sum());
-    texts.iter().flatten().for_each(|text| arena.extend_from_slice(text));
-    let arena = Bytes::from(arena);
-    let mut start = 0;
-    let mut slice = |text: &Option<&[u8]>| {
-        text.map(|text| {
-            start += text.len();
-            arena.slice(start - text.len()..start)
-        })
-    };
-    rows.iter()
-        .zip(texts.chunks_exact(TEXTS.len()))
-        .map(|(row, texts)| {
-            Ok(StoredMessage {
-                id: MessageId(row.try_get(first)?),
-                created_at: crate::time::Timestamp(row.try_get(first + 1)?),
-                schema_version: row.try_get::<i32, _>(first + 2)?.cast_unsigned(),
-                codec: row.try_get(first + 3)?,
-                routing_key: slice(&texts[0]),
-                message_key: slice(&texts[1]),
-                headers: slice(&texts[2]),
-                payload: slice(&texts[3]),
-            })
-        })
-        .collect()
+    Ok(messages)
+}
+
+/// (id, creation, version, codec, lengths of routing key, message key, headers, payload)
+type Packed = (i64, i64, u32, i16, Option<usize>, Option<usize>, Option<usize>, Option<usize>);
+
+/// Unpacks an answer of `message_read`. The texts of all messages share one allocation.
+fn unpack(row: &SqliteRow, bindings: &[String], messages: &mut Vec<StoredMessage>) -> Result<(), sqlx::Error> {
+    let packed: Vec<Packed> = serde_json::from_slice(value::bytes(row, 0)?.unwrap_or(b"[]"))
+        .map_err(|err| sqlx::Error::Decode(Box::new(err)))?;
+    let mut texts = Bytes::copy_from_slice(value::bytes(row, 1)?.unwrap_or_default());
+    let lengths = |p: &Packed| [p.4, p.5, p.6, p.7].into_iter().flatten().sum::<usize>();
+    if packed.iter().map(lengths).sum::<usize>() != texts.len() {
+        return Err(sqlx::Error::Decode("the messages' lengths do not add up to their texts'".into()));
+    }
+    let mut cut = |length: Option<usize>| length.map(|length| texts.split_to(length));
+    messages.reserve(packed.len());
+    for (id, created_at, schema_version, codec, routing_key, message_key, headers, payload) in packed {
+        let message = StoredMessage {
+            id: MessageId(id),
+            created_at: Timestamp(created_at),
+            schema_version,
+            codec,
+            routing_key: cut(routing_key),
+            message_key: cut(message_key),
+            headers: cut(headers),
+            payload: cut(payload),
+        };
+        if bindings.is_empty() || is_bound(&message, bindings) {
+            messages.push(message);
+        }
+    }
+    Ok(())
+}
+
+fn is_bound(message: &StoredMessage, bindings: &[String]) -> bool {
+    let key = message.routing_key.as_deref().and_then(|key| std::str::from_utf8(key).ok());
+    key.is_some_and(|key| bindings.iter().any(|pattern| sqlstreams_schema::pattern_matches(pattern, key)))
+}
+
+/// Decodes a row whose message columns begin at `first`.
+pub(super) fn stored(row: &SqliteRow, first: usize) -> Result<StoredMessage, sqlx::Error> {
+    let text = |column: usize| Ok::<_, sqlx::Error>(value::bytes(row, first + column)?.map(Bytes::copy_from_slice));
+    Ok(StoredMessage {
+        id: MessageId(row.try_get(first)?),
+        created_at: Timestamp(row.try_get(first + 1)?),
+        schema_version: row.try_get::<i32, _>(first + 2)?.cast_unsigned(),
+        codec: row.try_get(first + 3)?,
+        routing_key: text(4)?,
+        message_key: text(5)?,
+        headers: text(6)?,
+        payload: text(7)?,
+    })
 }

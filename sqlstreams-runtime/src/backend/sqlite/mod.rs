@@ -13,9 +13,9 @@ use sqlx::{ConnectOptions, Row, Sqlite};
 
 use super::template::Names;
 use super::{
-    Backend, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams, GroupParams,
-    GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, SettleParams, StallCause, StreamParams,
-    StreamRow,
+    Backend, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams,
+    GroupParams, GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, SettleParams, StallCause,
+    StreamParams, StreamRow,
 };
 use crate::error::{Error, Kind};
 use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
@@ -134,9 +134,16 @@ pub fn migrations(prefix: &str) -> Vec<(Migration, String)> {
 
 fn is_in_memory(options: &SqliteConnectOptions) -> bool {
     let name = options.get_filename().to_string_lossy();
-    let by_name = name.is_empty() || name.contains(":memory:") || (name.starts_with("file:") && name.contains("mode=memory"));
+    let by_name =
+        name.is_empty() || name.contains(":memory:") || (name.starts_with("file:") && name.contains("mode=memory"));
     // The flag shows in the URL only, and some files' names make no URL.
-    by_name || options.clone().filename("file").to_url_lossy().query_pairs().any(|(key, value)| key == "mode" && value == "memory")
+    by_name
+        || options
+            .clone()
+            .filename("file")
+            .to_url_lossy()
+            .query_pairs()
+            .any(|(key, value)| key == "mode" && value == "memory")
 }
 
 fn check_prefix(prefix: &str) -> Result<(), Error> {

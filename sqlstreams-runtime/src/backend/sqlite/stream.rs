@@ -28,7 +28,10 @@ pub(super) async fn register(backend: &SqliteBackend, params: &StreamParams) -> 
                 .bind(params.message_key.as_deref())
                 .bind(params.partition_size);
             let rows = tx.run(create).await?.rows;
-            let id: i64 = rows.first().map_or(Err(sqlx::Error::RowNotFound), |row| row.try_get(0)).map_err(|err| error::map(DOING, err))?;
+            let id: i64 = rows
+                .first()
+                .map_or(Err(sqlx::Error::RowNotFound), |row| row.try_get(0))
+                .map_err(|err| error::map(DOING, err))?;
             let (tables, key) = family(Names { schema: &backend.prefix, stream: id });
             tx.run_script(tables).await?;
             if params.message_key.is_some() {
@@ -57,9 +60,7 @@ pub(super) async fn register(backend: &SqliteBackend, params: &StreamParams) -> 
 }
 
 fn find<'a>(backend: &SqliteBackend, params: &'a StreamParams) -> Query<'a, Sqlite, SqliteArguments> {
-    sqlx::query(backend.shared.stream_find.clone())
-        .bind(params.name.as_str())
-        .bind(params.schema_version.cast_signed())
+    sqlx::query(backend.shared.stream_find.clone()).bind(params.name.as_str()).bind(params.schema_version.cast_signed())
 }
 
 /// The stored stream, if this version of it is stored as well.

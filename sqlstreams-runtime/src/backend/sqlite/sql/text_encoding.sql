@@ -1,0 +1,2 @@
+-- sqlstreams: text.encoding
+pragma encoding

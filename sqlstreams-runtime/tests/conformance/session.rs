@@ -1,0 +1,17 @@
+//! What clients promise, on both databases: producing, consuming, outcomes, versions, shutdown.
+
+pub mod recorder;
+pub mod world;
+
+mod delivery;
+mod groups;
+mod grouping;
+mod handlers;
+mod keeping;
+mod outcomes;
+mod refusals;
+mod registration;
+mod shutdown;
+mod spans;
+mod undecodable;
+mod versions;

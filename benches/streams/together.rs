@@ -105,11 +105,7 @@ async fn bare<Db: Yardstick>(place: &Db::Place, length: Duration) -> Result<Run>
 }
 
 /// Polls by id until it fails.
-async fn read<Db: Yardstick>(
-    pool: sqlstreams::sqlx::Pool<Db>,
-    flow: Arc<Flow>,
-    horizon: Arc<Horizon>,
-) -> BoxError {
+async fn read<Db: Yardstick>(pool: sqlstreams::sqlx::Pool<Db>, flow: Arc<Flow>, horizon: Arc<Horizon>) -> BoxError {
     let mut last = 0;
     loop {
         let high = horizon.safe();

@@ -22,8 +22,6 @@ pub const READ: i64 = 1_000;
 
 /// A database that the library and bare statements can be compared on.
 pub trait Yardstick: Database {
-    /// The database's name, for people.
-    const NAME: &'static str;
     /// The numbers of partitions between which claims are compared.
     const PARTITIONS: &'static [i64];
     /// Where databases are made.

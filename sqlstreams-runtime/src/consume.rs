@@ -345,28 +345,33 @@ impl Running {
         if tokio::time::timeout(self.shutdown_within, finishing).await.is_err() {
             tracing::warn!("handlers were still running when the shutdown's time was over; their messages are handed back");
         }
-        // A database that does not answer must not hold the process: expired leases do the same, later.
         let closing = async {
             for session in &self.sessions {
                 session.drop_exceptions();
                 settle::give_back(session).await;
+                claim::flush(session).await;
                 session.settlements.close();
                 session.settlements.wait().await;
-                claim::flush(session).await;
-            }
-            if let Err(err) = self.store.presence_leave(self.presence).await {
-                tracing::warn!(error = %err, "ending this process's presence");
             }
         };
         let _ = tokio::time::timeout(CLOSING, closing).await;
+        // Whatever could not be given back is free for others from here on.
+        match tokio::time::timeout(CLOSING, self.store.presence_leave(self.presence)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(err)) => tracing::warn!(error = %err, "ending this process's presence"),
+            Err(_) => tracing::warn!("the database did not answer; this process's presence ends with its lease"),
+        }
         self.stop.cancel();
-        self.tasks.shutdown().await;
+        // Not waited for: a handler that blocks its thread can't be ended.
+        self.tasks.abort_all();
+        self.tasks.detach_all();
         self.background.shutdown().await;
     }
 }
 
-/// What handing back may take beyond the shutdown's own bound.
-const CLOSING: Duration = Duration::from_secs(5);
+/// What each step of handing back may take beyond the shutdown's own bound. A database that does not answer must
+/// not hold the process: expired leases do the same, later.
+const CLOSING: Duration = Duration::from_secs(3);
 
 async fn listen(store: Store, hub: Arc<Hub>, stop: CancellationToken) {
     loop {

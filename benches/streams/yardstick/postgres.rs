@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::str::FromStr;
 
 use sqlstreams::sqlx::postgres::{PgConnectOptions, PgPool};
-use sqlstreams::sqlx::{self, AssertSqlSafe, ConnectOptions, Connection, Row, Transaction, ValueRef};
+use sqlstreams::sqlx::{self, AssertSqlSafe, ConnectOptions, Connection, Row, Transaction};
 use sqlstreams::{Client, Postgres};
 use sqlstreams_runtime::identity::StreamId;
 
@@ -62,7 +62,6 @@ const EMPTY: &str = "
 ";
 
 impl Yardstick for Postgres {
-    const NAME: &'static str = "PostgreSQL";
     const PARTITIONS: &'static [i64] = &[1, 100, 500];
     type Place = Server;
 

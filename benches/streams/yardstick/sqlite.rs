@@ -36,7 +36,6 @@ const TABLE: &str = "
 ";
 
 impl Yardstick for Sqlite {
-    const NAME: &'static str = "SQLite";
     const PARTITIONS: &'static [i64] = &[];
     type Place = Folder;
 

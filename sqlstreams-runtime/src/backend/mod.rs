@@ -261,6 +261,9 @@ pub struct ExceptionTakeParams {
     pub limit: i64,
     /// Versions that this build reads.
     pub versions: Vec<i32>,
+    /// Beside them, at most this many that lost an owner before. Which of them kills its process is known only
+    /// when each runs alone.
+    pub suspects: i64,
     /// After this many lost owners a message is dead.
     pub max_kills: i32,
     /// The time, for tests.
@@ -280,6 +283,8 @@ pub struct ExceptionRow {
     pub failures: i32,
     /// Delays that the handler asked for.
     pub delays: i32,
+    /// Owners that were lost with it.
+    pub kills: i32,
 }
 
 /// What became of messages in trouble.

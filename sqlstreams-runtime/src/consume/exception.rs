@@ -1,6 +1,7 @@
 //! The exception loop of one group: runs messages in trouble again when they are due.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -19,13 +20,31 @@ const MOST_TAKEN: usize = 100;
 /// Lost owners until a message is dead.
 const MAX_KILLS: i32 = 3;
 
+/// One message that lost an owner runs at a time: if it kills this process too, it is known to be the one.
+struct Alone(Arc<AtomicBool>);
+
+impl Alone {
+    fn new(running: &Arc<AtomicBool>) -> Self {
+        running.store(true, Ordering::Release);
+        Self(Arc::clone(running))
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 /// Runs due messages until the session closes.
 pub(crate) async fn run(session: Arc<Session>) -> Result<(), Error> {
     // Messages in trouble have at most as many places as fresh ones; the session's permits bound both together.
-    let places = Arc::new(Semaphore::new(session.concurrency.min(MOST_TAKEN)));
+    // One more is for suspects.
+    let places = Arc::new(Semaphore::new(session.concurrency.min(MOST_TAKEN) + 1));
+    let suspect = Arc::new(AtomicBool::new(false));
     let mut told = true;
     while !session.closing.is_raised() {
-        let wait = match step(&session, &places, told).await {
+        let wait = match step(&session, &places, &suspect, told).await {
             Ok(wait) => wait,
             Err(err) if err.recovery() == Recovery::Permanent => return Err(err),
             Err(err) => {
@@ -45,9 +64,14 @@ pub(crate) async fn run(session: Arc<Session>) -> Result<(), Error> {
 
 /// Takes what is due and starts it; the time until it is worth looking again. `told`: there is trouble, so
 /// the next due time is worth a question; an idle group just looks now and then.
-async fn step(session: &Arc<Session>, places: &Arc<Semaphore>, told: bool) -> Result<Duration, Error> {
+async fn step(
+    session: &Arc<Session>,
+    places: &Arc<Semaphore>,
+    suspect: &Arc<AtomicBool>,
+    told: bool,
+) -> Result<Duration, Error> {
     let free = places.available_permits();
-    if free == 0 || !session.is_present() {
+    if free <= 1 || !session.is_present() {
         return Ok(LONGEST_WAIT);
     }
     let token = LeaseToken::mint();
@@ -56,7 +80,8 @@ async fn step(session: &Arc<Session>, places: &Arc<Semaphore>, told: bool) -> Re
         group: session.group,
         presence: session.presence,
         token,
-        limit: i64::try_from(free).unwrap_or(i64::MAX),
+        limit: i64::try_from(free).unwrap_or(i64::MAX) - 1,
+        suspects: i64::from(!suspect.load(Ordering::Acquire)),
         versions: session.versions.clone(),
         max_kills: MAX_KILLS,
         now: None,
@@ -65,17 +90,20 @@ async fn step(session: &Arc<Session>, places: &Arc<Semaphore>, told: bool) -> Re
         Ok(rows) => rows,
         Err(err) if err.outcome_known() => return Err(err),
         Err(err) => {
-            session.store.exception_return(session.stream, session.group, token).await?;
+            // Rows may be ours that nobody runs; they would stay so as long as this process lives.
+            let session = Arc::clone(session);
+            tokio::spawn(async move { give_back_later(&session, token).await });
             return Err(err);
         }
     };
-    let (full, none) = (rows.len() >= free, rows.is_empty());
+    let (full, none) = (rows.len() + 1 >= free, rows.is_empty());
     for row in rows {
         let Ok(place) = Arc::clone(places).try_acquire_owned() else { break };
+        let suspect = (row.kills > 0).then(|| Alone::new(suspect));
         let session = Arc::clone(session);
         session.settlements.clone().spawn(async move {
             run_one(&session, token, row).await;
-            drop(place);
+            drop((place, suspect));
             session.trouble.notify_one();
         });
     }
@@ -83,7 +111,11 @@ async fn step(session: &Arc<Session>, places: &Arc<Semaphore>, told: bool) -> Re
         return Ok(LONGEST_WAIT);
     }
     let due = session.store.exception_due(session.stream, session.group).await?;
-    Ok(due.map_or(LONGEST_WAIT, |due| due.min(LONGEST_WAIT)))
+    match due {
+        // Due, and yet not to be had: another version, or a suspect beside one that runs.
+        Some(Duration::ZERO) if none => Ok(LONGEST_WAIT),
+        due => Ok(due.map_or(LONGEST_WAIT, |due| due.min(LONGEST_WAIT))),
+    }
 }
 
 async fn run_one(session: &Arc<Session>, token: LeaseToken, row: ExceptionRow) {

@@ -6,7 +6,7 @@ use sqlstreams_runtime::backend::{ProgressParams, SettleParams};
 use sqlstreams_runtime::identity::{GroupId, LeaseToken, PresenceId, StreamId};
 use tokio::task::JoinSet;
 
-use crate::harness::{Installation, claim_params, on_both, presence_params, settle_params};
+use crate::harness::{Installation, claim_params, on_both, settle_params};
 
 mod settlement;
 
@@ -334,8 +334,6 @@ async fn return_lets_anybody_take_the_rest_at_once(installation: &Installation) 
         let back = [progress(first, &[(0, 2)]), progress(second, &[]), progress(LeaseToken::mint(), &[(0, 1)])];
         backend.lease_return(stream, &back).await.expect("a return");
     }
-    let other = backend.presence_enter(&presence_params(Duration::ZERO)).await;
-    other.expect("a presence that is over has no say");
     for (low, done) in [(0, vec![(0, 2)]), (5, vec![])] {
         let taken = backend.lease_reclaim(stream, group, presence, LeaseToken::mint()).await.expect("a look");
         let lease = taken.expect("a range that was given back");

@@ -23,6 +23,7 @@ pub(super) async fn take(backend: &PostgresBackend, params: &ExceptionTakeParams
         .bind(&params.versions)
         .bind(params.max_kills)
         .bind(value::now(params.now))
+        .bind(params.suspects)
         .fetch_all(&mut *connection)
         .await
         .and_then(|rows| rows.iter().map(taken).collect());
@@ -30,13 +31,14 @@ pub(super) async fn take(backend: &PostgresBackend, params: &ExceptionTakeParams
 }
 
 fn taken(row: &PgRow) -> Result<ExceptionRow, sqlx::Error> {
-    const MESSAGE: usize = 4;
+    const MESSAGE: usize = 5;
     let stored = row.try_get::<Option<i64>, _>(MESSAGE)?.is_some();
     Ok(ExceptionRow {
         id: MessageId(row.try_get(0)?),
         attempts: row.try_get(1)?,
         failures: row.try_get(2)?,
         delays: row.try_get(3)?,
+        kills: row.try_get(4)?,
         message: if stored { message::stored(std::slice::from_ref(row), MESSAGE)?.pop() } else { None },
     })
 }

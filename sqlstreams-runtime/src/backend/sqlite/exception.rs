@@ -23,8 +23,9 @@ pub(super) async fn take(backend: &SqliteBackend, params: &ExceptionTakeParams) 
             .bind(value::json(&params.versions))
             .bind(params.max_kills)
             .bind(value::now(params.now))
+            .bind(params.suspects)
     };
-    if params.limit <= 0 || !backend.finds(DOING, query(&state.statements.exception_take_look)).await? {
+    if params.limit.max(params.suspects) <= 0 || !backend.finds(DOING, query(&state.statements.exception_take_look)).await? {
         return Ok(Vec::new());
     }
     backend.connections.write(Durable, DOING, query(&state.transactions.exception_take)).await?;
@@ -33,7 +34,7 @@ pub(super) async fn take(backend: &SqliteBackend, params: &ExceptionTakeParams) 
 }
 
 fn taken(rows: &[SqliteRow]) -> Result<Vec<ExceptionRow>, sqlx::Error> {
-    const MESSAGE: usize = 4;
+    const MESSAGE: usize = 5;
     rows.iter()
         .map(|row| {
             let stored = row.try_get::<Option<i64>, _>(MESSAGE)?.is_some();
@@ -42,6 +43,7 @@ fn taken(rows: &[SqliteRow]) -> Result<Vec<ExceptionRow>, sqlx::Error> {
                 attempts: row.try_get(1)?,
                 failures: row.try_get(2)?,
                 delays: row.try_get(3)?,
+                kills: row.try_get(4)?,
                 message: if stored { Some(message::stored(row, MESSAGE)?) } else { None },
             })
         })

@@ -178,7 +178,6 @@ async fn settle_and_a_takeover_never_both_win(installation: &Installation) {
     let (stream, group, _) = setting(installation).await;
     let (mine, theirs) = (installation.another().await, installation.another().await);
     let thief = installation.presence().await;
-    let mut wins = [0, 0];
     for round in 1..=40 {
         let owner = installation.presence().await;
         let (token, _) = installation.claim(stream, group, owner, 1).await;
@@ -192,12 +191,10 @@ async fn settle_and_a_takeover_never_both_win(installation: &Installation) {
         assert!(settled != taken.is_some(), "round {round}: settled {settled}, taken over {taken:?}");
         let row = format!("{round} ready 1/1/0/0");
         assert_eq!(installation.troubles(stream, group).await.contains(&row), settled, "round {round}");
-        wins[usize::from(settled)] += 1;
         if let Some(lease) = taken {
             assert!(mine.lease_settle(&settle_params(stream, lease.token)).await.expect("the owner's settlement"));
         }
     }
-    assert_eq!(wins[0] + wins[1], 40);
 }
 
 async fn settle_parks_what_the_build_cannot_read(installation: &Installation) {

@@ -1,1 +1,286 @@
-//! To come.
+//! Outcomes: done, again, later, dead; and what else becomes of a handler.
+
+use std::time::Duration;
+
+use sqlstreams_runtime::schema::RetryPolicy;
+use sqlstreams_runtime::{BoxError, DeadLetter, Delivery, Group, MessageId, Outcome};
+use tokio::sync::mpsc::unbounded_channel;
+
+use super::world::{
+    All, Call, Engine, Order, World, deciding, group, numbers, on_both_databases, quick, soon, start, take,
+};
+
+on_both_databases! {
+    an_error_is_repeated_until_success_and_the_delivery_counts
+    a_message_that_is_put_off_spends_no_strike
+    the_delays_between_failures_are_those_of_the_policy
+    a_dead_letter_keeps_its_reason_and_is_never_run_again
+    spent_retries_end_as_a_dead_letter_with_a_text_of_at_most_1_kib
+    dead_letters_are_listed_in_pages
+    a_panic_is_a_failure_with_its_text
+    a_handler_that_takes_too_long_is_dropped_and_that_is_a_failure
+    trouble_of_some_messages_does_not_hold_the_others
+}
+
+group!(Once, Order, "once", retry: quick(0));
+group!(Impatient, Order, "impatient", retry: quick(0), timeout: Duration::from_millis(50));
+
+fn counts(delivery: &Delivery) -> (u32, u32, u32) {
+    (delivery.attempt(), delivery.failures(), delivery.delays())
+}
+
+async fn dead_letters<Db: Engine, G: Group>(world: &World<Db>, count: i64) -> Vec<DeadLetter> {
+    world.reaches::<G>("its dead letters", |position| position.dead == count && position.settled == position.head).await;
+    world.client.dead_letters::<G>(MessageId(0), 1000).await.expect("dead letters can be listed")
+}
+
+async fn an_error_is_repeated_until_success_and_the_delivery_counts<Db: Engine>() {
+    let world = World::<Db>::new().await;
+    let orders = world.producer::<Order>().await;
+    let id = orders.produce(&Order::new(1)).await.expect("an order can be produced");
+    let (consumer, mut calls) = deciding::<All>(world.client.consumer(), |_, delivery| match delivery.attempt() {
+        0 | 1 => Err("not yet".into()),
+        2 => Ok(Outcome::Later(Duration::from_millis(1))),
+        3 => Err("once more".into()),
+        _ => Ok(Outcome::Done),
+    });
+    let running = start(consumer);
+    let handled = take(&mut calls, 5).await;
+    let seen: Vec<_> = handled.iter().map(|(_, delivery)| counts(delivery)).collect();
+    assert_eq!(seen, [(0, 0, 0), (1, 1, 0), (2, 2, 0), (3, 2, 1), (4, 3, 1)]);
+    for (order, delivery) in &handled {
+        assert_eq!((order, delivery.message_id()), (&Order::new(1), id));
+        assert_eq!(delivery.routing_key(), Some("orders.eu.created"));
+        assert_eq!(delivery.message_key(), Some("1"));
+    }
+    world.settled::<All>().await;
+    let summary = &running.stop().await[0];
+    assert_eq!((summary.done, summary.retried, summary.delayed, summary.dead), (1, 3, 1, 0));
+    assert_eq!(world.number("select count(*) from {}exception_queue_1").await, 0);
+}
+
+async fn a_message_that_is_put_off_spends_no_strike<Db: Engine>() {
+    let world = World::<Db>::new().await;
+    let orders = world.producer::<Order>().await;
+    orders.produce(&Order::new(1)).await.expect("an order can be produced");
+    // The group allows no retry at all.
+    let (consumer, mut calls) = deciding::<Once>(world.client.consumer(), |_, delivery| match delivery.delays() {
+        0..4 => Ok(Outcome::Later(Duration::from_millis(1))),
+        _ => Ok(Outcome::Done),
+    });
+    let running = start(consumer);
+    let seen: Vec<_> = take(&mut calls, 5).await.iter().map(|(_, delivery)| counts(delivery)).collect();
+    assert_eq!(seen, [(0, 0, 0), (1, 0, 1), (2, 0, 2), (3, 0, 3), (4, 0, 4)]);
+    assert_eq!(world.settled::<Once>().await.dead, 0);
+    let summary = &running.stop().await[0];
+    assert_eq!((summary.done, summary.delayed, summary.retried, summary.dead), (1, 4, 0, 0));
+}
+
+async fn the_delays_between_failures_are_those_of_the_policy<Db: Engine>() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    const SLOW: RetryPolicy =
+        RetryPolicy { retries: 4, first_delay: HOUR, max_delay: Duration::from_secs(3 * 3600), factor: 2, jitter_percent: 0 };
+    group!(Slow, Order, "slow", retry: SLOW);
+    let world = World::<Db>::new().await;
+    let orders = world.producer::<Order>().await;
+    orders.produce(&Order::new(1)).await.expect("an order can be produced");
+    let (consumer, mut calls) = deciding::<Slow>(world.client.consumer(), |_, _| Err("no".into()));
+    let running = start(consumer);
+    let (minutes, due) = match Db::KIND {
+        "postgres" => ("(extract(epoch from can_run_after - updated_at) / 60)::bigint", "clock_timestamp()"),
+        _ => ("(can_run_after - updated_at) / 60000000", "0"),
+    };
+    for expected in [60, 120, 180, 180] {
+        take(&mut calls, 1).await;
+        world.reaches::<Slow>("recorded the failure", |position| position.ready == 1).await;
+        let waits = world.number(&format!("select {minutes} from {{}}exception_queue_1")).await;
+        assert!((waits - expected).abs() <= 1, "{waits} minutes instead of {expected}");
+        world.execute(&format!("update {{}}exception_queue_1 set can_run_after = {due}")).await;
+    }
+    take(&mut calls, 1).await;
+    assert_eq!(dead_letters::<Db, Slow>(&world, 1).await[0].attempts, 5);
+    running.stop().await;
+}
+
+async fn a_dead_letter_keeps_its_reason_and_is_never_run_again<Db: Engine>() {
+    let world = World::<Db>::new().await;
+    let orders = world.producer::<Order>().await;
+    let ids = orders.produce_batch(&Order::many(0..4)).await.expect("a batch can be produced");
+    let (consumer, mut calls) = deciding::<All>(world.client.consumer(), |order, delivery| match order.number {
+        1 => Ok(Outcome::Dead("no such customer".to_owned())),
+        2 if delivery.attempt() == 0 => Err("not yet".into()),
+        2 => Ok(Outcome::Dead("no\0such region".to_owned())),
+        _ => Ok(Outcome::Done),
+    });
+    let running = start(consumer);
+    assert_eq!(numbers(&take(&mut calls, 5).await), [0, 1, 2, 2, 3]);
+    let dead = dead_letters::<Db, All>(&world, 2).await;
+    let letter = |number: usize, attempts, error: &str| DeadLetter {
+        id: ids[number],
+        schema_version: 1,
+        message_key: Some(number.to_string()),
+        attempts,
+        error: error.to_owned(),
+    };
+    assert_eq!(dead, [letter(1, 1, "no such customer"), letter(2, 2, "no\u{fffd}such region")]);
+    let summary = &running.stop().await[0];
+    assert_eq!((summary.done, summary.retried, summary.dead), (2, 1, 2));
+    // A later consumer leaves them alone.
+    let (consumer, mut calls) = deciding::<All>(world.client.consumer(), |_, _| Ok(Outcome::Done));
+    let running = start(consumer);
+    orders.produce(&Order::new(4)).await.expect("an order can be produced");
+    assert_eq!(numbers(&take(&mut calls, 1).await), [4]);
+    world.settled::<All>().await;
+    running.stop().await;
+    assert!(calls.try_recv().is_err(), "a dead letter was handled");
+}
+
+/// An error with a cause, as handlers have them.
+#[derive(Debug)]
+struct Outer(std::num::ParseIntError);
+
+impl std::fmt::Display for Outer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the amount is no number")
+    }
+}
+
+impl std::error::Error for Outer {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.0)
+    }
+}
+
+async fn spent_retries_end_as_a_dead_letter_with_a_text_of_at_most_1_kib<Db: Engine>() {
+    let world = World::<Db>::new().await;
+    let orders = world.producer::<Order>().await;
+    let ids = orders.produce_batch(&Order::many(0..3)).await.expect("a batch can be produced");
+    let (consumer, mut calls) = deciding::<All>(world.client.consumer(), |order, _| match order.number {
+        // Its 1024th byte is the first of a character's two.
+        0 => Err(format!("x{}", "ä".repeat(1000)).into()),
+        1 => Err(Box::new(Outer("y".parse::<u8>().expect_err("y is no number"))) as BoxError),
+        _ => Ok(Outcome::Dead("z".repeat(5000))),
+    });
+    let running = start(consumer);
+    take(&mut calls, 4 + 4 + 1).await;
+    let dead = dead_letters::<Db, All>(&world, 3).await;
+    assert_eq!(dead.iter().map(|letter| (letter.id, letter.attempts)).collect::<Vec<_>>(), [(ids[0], 4), (ids[1], 4), (ids[2], 1)]);
+    assert_eq!(dead[0].error, format!("x{}", "ä".repeat(511)));
+    assert_eq!(dead[1].error, "the amount is no number: invalid digit found in string");
+    assert_eq!(dead[2].error, "z".repeat(1024));
+    running.stop().await;
+    assert!(calls.try_recv().is_err(), "a message was run after its retries were spent");
+}
+
+async fn dead_letters_are_listed_in_pages<Db: Engine>() {
+    let world = World::<Db>::new().await;
+    let orders = world.producer::<Order>().await;
+    let ids = orders.produce_batch(&Order::many(0..7)).await.expect("a batch can be produced");
+    let (consumer, _calls) = deciding::<All>(world.client.consumer(), |_, _| Ok(Outcome::Dead("no".to_owned())));
+    let running = start(consumer);
+    dead_letters::<Db, All>(&world, 7).await;
+    let (mut pages, mut after) = (Vec::new(), MessageId(0));
+    loop {
+        let page = world.client.dead_letters::<All>(after, 3).await.expect("dead letters can be listed");
+        let Some(last) = page.last() else { break };
+        after = last.id;
+        pages.push(page.into_iter().map(|letter| letter.id).collect::<Vec<_>>());
+    }
+    assert_eq!(pages, [&ids[..3], &ids[3..6], &ids[6..]]);
+    // Another group has none of them.
+    assert_eq!(world.client.dead_letters::<Once>(MessageId(0), 3).await.expect("dead letters can be listed"), []);
+    running.stop().await;
+}
+
+async fn a_panic_is_a_failure_with_its_text<Db: Engine>() {
+    let world = World::<Db>::new().await;
+    let orders = world.producer::<Order>().await;
+    orders.produce_batch(&Order::many(0..6)).await.expect("a batch can be produced");
+    let (sender, mut calls) = unbounded_channel();
+    let consumer = world.client.consumer().group_fn::<All, _, _>(move |order: Order, delivery: Delivery| {
+        let _ = sender.send((order.clone(), delivery.clone()));
+        if order.number == 0 {
+            panic!("before the future");
+        }
+        async move {
+            match order.number {
+                1 => panic!("in order {}", order.number),
+                2 => {
+                    tokio::task::yield_now().await;
+                    panic!("after a wait");
+                }
+                3 => std::panic::panic_any(7_u8),
+                4 if delivery.attempt() == 0 => panic!("only once"),
+                _ => Ok(Outcome::Done),
+            }
+        }
+    });
+    let running = start(consumer);
+    let handled: Vec<Call> = take(&mut calls, 4 * 4 + 2 + 1).await;
+    assert_eq!(handled.iter().filter(|(order, _)| order.number == 4).count(), 2);
+    let errors: Vec<_> = dead_letters::<Db, All>(&world, 4).await.into_iter().map(|letter| letter.error).collect();
+    let panicked = |text: &str| format!("the handler panicked: {text}");
+    let texts = ["before the future", "in order 1", "after a wait", "without a text"];
+    assert_eq!(errors, texts.map(panicked));
+    // The consumer goes on.
+    orders.produce(&Order::new(6)).await.expect("an order can be produced");
+    assert_eq!(numbers(&take(&mut calls, 1).await), [6]);
+    world.settled::<All>().await;
+    let summary = &running.stop().await[0];
+    assert_eq!((summary.done, summary.retried, summary.dead), (3, 4 * 3 + 1, 4));
+}
+
+async fn a_handler_that_takes_too_long_is_dropped_and_that_is_a_failure<Db: Engine>() {
+    /// Tells of the end of the future that holds it.
+    struct Told(u64, tokio::sync::mpsc::UnboundedSender<u64>);
+    impl Drop for Told {
+        fn drop(&mut self) {
+            let _ = self.1.send(self.0);
+        }
+    }
+    let world = World::<Db>::new().await;
+    let orders = world.producer::<Order>().await;
+    let ids = orders.produce_batch(&Order::many(0..3)).await.expect("a batch can be produced");
+    let (sender, mut dropped) = unbounded_channel();
+    let consumer = world.client.consumer().group_fn::<Impatient, _, _>(move |order: Order, _| {
+        let told = Told(order.number, sender.clone());
+        async move {
+            if order.number == 1 {
+                std::future::pending::<()>().await;
+            }
+            drop(told);
+            Ok(Outcome::Done)
+        }
+    });
+    let running = start(consumer);
+    let mut ended = Vec::new();
+    for _ in 0..3 {
+        ended.push(soon("the end of a handler", dropped.recv()).await.expect("the consumer runs"));
+    }
+    ended.sort_unstable();
+    assert_eq!(ended, [0, 1, 2]);
+    let dead = dead_letters::<Db, Impatient>(&world, 1).await;
+    assert_eq!((dead[0].id, dead[0].attempts), (ids[1], 1));
+    assert_eq!(dead[0].error, "the handler was not done within its timeout of 50ms");
+    running.stop().await;
+}
+
+async fn trouble_of_some_messages_does_not_hold_the_others<Db: Engine>() {
+    let world = World::<Db>::new().await;
+    let orders = world.producer::<Order>().await;
+    // Every third message is put off for an hour, more than there are handlers.
+    let (consumer, mut calls) =
+        deciding::<All>(world.client.consumer().concurrency(4), |order, delivery| match order.number % 3 {
+            0 => Ok(Outcome::Later(Duration::from_secs(3600))),
+            1 if delivery.attempt() == 0 => Err("not yet".into()),
+            _ => Ok(Outcome::Done),
+        });
+    let running = start(consumer);
+    for hundred in 0..3 {
+        orders.produce_batch(&Order::many(hundred * 99..hundred * 99 + 99)).await.expect("a batch can be produced");
+    }
+    take(&mut calls, 297 + 99).await;
+    world.reaches::<All>("99 messages that wait", |position| position.ready == 99 && position.inflight == 0).await;
+    let summary = &running.stop().await[0];
+    assert_eq!((summary.done, summary.retried, summary.delayed), (198, 99, 99));
+}

@@ -5,9 +5,10 @@
 -- went gets nothing and asks again, and never an older version.
 -- The head is read before this transaction owns an xid (everything that writes depends on it); so whoever
 -- holds an id up to the head has a lower xid, and a snapshot with xmin >= that xid sees all of them ended.
+-- The function reads the head under its page's lock. A plain SELECT may not: nextval writes the sequence's row in
+-- place, for a moment with an id up to 32 ahead of the drawn ones, and proving those would lose them.
 with head as materialized (
-    select case when s.is_called then s.last_value else 0 end as id
-    from "{schema}"."message_log_{stream}_id_seq" s
+    select coalesce(pg_sequence_last_value('"{schema}"."message_log_{stream}_id_seq"'::regclass), 0) as id
 ),
 seen as materialized (
     select c.seq, c.epoch, c.claimed, c.committed, c.pending_head, c.pending_xid, c.exact_head, c.exact_xids,

@@ -2,8 +2,7 @@
 -- $1 group, $2 beginning, head, id or time, $3 the id or the time in microseconds.
 -- A transaction that is open at the head keeps its messages from a group that starts there: by intention.
 with head as materialized (
-    select case when s.is_called then s.last_value else 0 end as id
-    from "{schema}"."message_log_{stream}_id_seq" s
+    select coalesce(pg_sequence_last_value('"{schema}"."message_log_{stream}_id_seq"'::regclass), 0) as id
 ),
 start as materialized (
     select case $2

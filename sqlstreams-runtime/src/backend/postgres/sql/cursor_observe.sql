@@ -4,9 +4,11 @@
 -- then the xids of the transactions that hold the producers' lock on the log's parent. A producer owns an
 -- xid before it draws an id, so a holder without one has drawn none up to the head. An xid and not a pid,
 -- since a prepared transaction has no pid. pg_locks shows 32 bits of it; the snapshot gives the epoch.
+-- OFFSET 0 keeps the locks from being read before the head. An observation that still waits is kept: a newer one
+-- has more producers to wait for, and replacing it each second would starve the group. Unless it names a
+-- transaction that this server has not begun: it came from another one, with a dump.
 with head as materialized (
-    select case when s.is_called then s.last_value else 0 end as id
-    from "{schema}"."message_log_{stream}_id_seq" s
+    select coalesce(pg_sequence_last_value('"{schema}"."message_log_{stream}_id_seq"'::regclass), 0) as id
 ),
 holder as materialized (
     select distinct l.virtualtransaction
@@ -19,6 +21,7 @@ holder as materialized (
             and relation = '"{schema}"."message_log_{stream}"'::regclass
             and mode = 'RowExclusiveLock'
             and granted
+        offset 0
     ) l
 ),
 newest as materialized (
@@ -49,6 +52,10 @@ locked as materialized (
     where c.seq = (
         select max(seq) from "{schema}"."consumer_group_cursor_{stream}" where consumer_group_id = $1
     ) and o.head > c.proven_head
+        and (
+            coalesce(c.exact_head, 0) <= c.claimed
+            or exists (select from unnest(c.exact_xids) x where x >= pg_snapshot_xmax(pg_current_snapshot()))
+        )
     for update of c
 ),
 asynchronous as materialized (

@@ -27,6 +27,7 @@ exception as (
     from gone g, clock c,
         unnest($2::bigint[], $3::integer[], $4::text[], $5::text[], $6::bigint[], $7::text[])
             as n (id, version, key, next, wait, error)
+    where n.next <> 'done'
     on conflict (consumer_group_id, message_id) do nothing
 ),
 extended as (

@@ -1,5 +1,5 @@
 -- sqlstreams: exception.take_bury
--- $1 group, $2 limit, $5 versions, a JSON array, $6 lost owners until death, $7 now or null.
+-- $1 group, $5 versions, a JSON array, $6 lost owners until death, $7 now or null.
 -- Kills a message that has now lost too many owners.
 update "{schema}exception_queue_{stream}"
 set status = 'dead', kills = kills + (presence_id is not null),
@@ -17,6 +17,4 @@ where consumer_group_id = $1 and message_id in (
             select 1 from "{schema}presence" p
             where p.id = e.presence_id and p.expires_at >= cast(round(unixepoch('subsec') * 1000000) as integer)
         )
-    order by e.message_id
-    limit $2
 )

@@ -1,8 +1,9 @@
 -- sqlstreams: exception.take_lost
--- $1 group, $2 limit, $3 token, $4 presence, $5 versions, a JSON array, $6 lost owners until death, $7 now or null.
--- Takes over messages whose owner is gone.
+-- $1 group, $5 versions, a JSON array, $6 lost owners until death, $7 now or null.
+-- Makes messages whose owner is gone ready again, as suspects; exception.take takes them in its turn.
 update "{schema}exception_queue_{stream}"
-set kills = kills + (presence_id is not null), token = $3, presence_id = $4,
+set status = 'ready', kills = kills + (presence_id is not null), token = null, presence_id = null,
+    can_run_after = coalesce($7, cast(round(unixepoch('subsec') * 1000000) as integer)),
     updated_at = coalesce($7, cast(round(unixepoch('subsec') * 1000000) as integer))
 where consumer_group_id = $1 and message_id in (
     select e.message_id
@@ -14,6 +15,4 @@ where consumer_group_id = $1 and message_id in (
             select 1 from "{schema}presence" p
             where p.id = e.presence_id and p.expires_at >= cast(round(unixepoch('subsec') * 1000000) as integer)
         )
-    order by e.message_id
-    limit $2
 )

@@ -1,0 +1,114 @@
+//! Messages in trouble whose owner is gone: `exception_take` counts the loss before it gives them out again.
+
+use sqlstreams_runtime::backend::{ExceptionNext, ExceptionTakeParams};
+use sqlstreams_runtime::identity::LeaseToken;
+
+use super::{MINUTE, Setting, ids};
+use crate::harness::{Installation, on_both, retry, trouble};
+
+on_both! {
+    take_leaves_the_messages_of_live_owners_alone,
+    take_counts_a_lost_owner_before_the_next_run,
+    take_buries_a_message_that_lost_too_many_owners,
+    take_counts_no_loss_for_what_was_given_back,
+    take_of_lost_and_due_messages_keeps_to_the_limit,
+    take_leaves_lost_messages_of_other_versions_for_other_builds,
+    take_whose_answer_was_lost_is_given_back_by_its_token,
+}
+
+async fn take_leaves_the_messages_of_live_owners_alone(installation: &Installation) {
+    let setting = Setting::with_trouble(installation, vec![trouble(1, retry(MINUTE))]).await;
+    assert_eq!(ids(&setting.take(MINUTE, 10).await.1), [1]);
+    let thief = ExceptionTakeParams { presence: installation.presence().await, ..setting.take_params(9 * MINUTE, 10) };
+    assert!(installation.backend.exception_take(&thief).await.expect("an answer").is_empty());
+    assert_eq!(setting.troubles().await, ["1 inflight 1/1/0/0"]);
+}
+
+async fn take_counts_a_lost_owner_before_the_next_run(installation: &Installation) {
+    let setting = Setting::with_trouble(installation, vec![trouble(1, retry(MINUTE))]).await;
+    let mut owner = setting.presence;
+    assert_eq!(ids(&setting.take(MINUTE, 10).await.1), [1]);
+    for kills in 1..=2 {
+        installation.expire(owner).await;
+        owner = installation.presence().await;
+        let params = ExceptionTakeParams { presence: owner, ..setting.take_params(MINUTE, 10) };
+        let taken = installation.backend.exception_take(&params).await.expect("an answer");
+        assert_eq!(ids(&taken), [1]);
+        assert_eq!((taken[0].attempts, taken[0].failures), (1, 1), "no outcome was recorded");
+        assert!(taken[0].message.is_some());
+        assert_eq!(setting.troubles().await, [format!("1 inflight 1/1/0/{kills}")]);
+    }
+}
+
+async fn take_buries_a_message_that_lost_too_many_owners(installation: &Installation) {
+    let setting = Setting::with_trouble(installation, vec![trouble(1, retry(MINUTE)), trouble(2, retry(MINUTE))]).await;
+    let mut owner = setting.presence;
+    assert_eq!(ids(&setting.take(MINUTE, 1).await.1), [1]);
+    for loss in 1..=3 {
+        installation.expire(owner).await;
+        owner = installation.presence().await;
+        let params = ExceptionTakeParams { presence: owner, ..setting.take_params(MINUTE, 1) };
+        let taken = installation.backend.exception_take(&params).await.expect("an answer");
+        assert_eq!(ids(&taken), if loss < 3 { [1] } else { [2] }, "loss {loss}");
+    }
+    assert_eq!(setting.troubles().await, ["1 dead 1/1/0/3", "2 inflight 1/1/0/0"]);
+    let dead = installation.backend.exception_dead(setting.stream, setting.group, sqlstreams_runtime::MessageId(0), 10);
+    let dead = dead.await.expect("an answer");
+    assert_eq!((dead.len(), dead[0].id.0), (1, 1));
+    assert!(dead[0].error.contains("lost 3 times"), "{}", dead[0].error);
+}
+
+async fn take_counts_no_loss_for_what_was_given_back(installation: &Installation) {
+    let setting = Setting::with_trouble(installation, vec![trouble(1, ExceptionNext::Return)]).await;
+    for _ in 0..5 {
+        let (token, taken) = setting.take(9_000_000 * MINUTE, 10).await;
+        assert_eq!(ids(&taken), [1]);
+        installation.backend.exception_return(setting.stream, setting.group, token).await.expect("a return");
+    }
+    let (_, taken) = setting.take(9_000_000 * MINUTE, 10).await;
+    assert_eq!((taken[0].attempts, taken[0].failures, taken[0].delays), (0, 0, 0));
+    assert_eq!(setting.troubles().await, ["1 inflight 0/0/0/0"]);
+}
+
+async fn take_of_lost_and_due_messages_keeps_to_the_limit(installation: &Installation) {
+    let setting = Setting::with_trouble(installation, (1..=8).map(|id| trouble(id, retry(MINUTE))).collect()).await;
+    assert_eq!(setting.take(MINUTE, 4).await.1.len(), 4);
+    installation.expire(setting.presence).await;
+    let presence = installation.presence().await;
+    let mut taken = Vec::new();
+    while taken.len() < 8 {
+        let params = ExceptionTakeParams { presence, ..setting.take_params(MINUTE, 3) };
+        let rows = installation.backend.exception_take(&params).await.expect("an answer");
+        assert!((1..=3).contains(&rows.len()), "at most 3 were asked for: {:?}", ids(&rows));
+        taken.extend(ids(&rows));
+    }
+    taken.sort_unstable();
+    assert_eq!(taken, [1, 2, 3, 4, 5, 6, 7, 8]);
+    let expected = (1..=8).map(|id| format!("{id} inflight 1/1/0/{}", u8::from(id <= 4)));
+    assert_eq!(setting.troubles().await, expected.collect::<Vec<_>>(), "only the first four lost an owner");
+}
+
+async fn take_leaves_lost_messages_of_other_versions_for_other_builds(installation: &Installation) {
+    let setting = Setting::with_trouble(installation, vec![trouble(1, retry(MINUTE))]).await;
+    assert_eq!(ids(&setting.take(MINUTE, 10).await.1), [1]);
+    installation.expire(setting.presence).await;
+    let presence = installation.presence().await;
+    // At its last loss: no build that can't read it may bury it either.
+    for max_kills in [1, 3] {
+        let versions = vec![2];
+        let params = ExceptionTakeParams { presence, versions, max_kills, ..setting.take_params(MINUTE, 10) };
+        assert!(installation.backend.exception_take(&params).await.expect("an answer").is_empty());
+        assert_eq!(setting.troubles().await, ["1 inflight 1/1/0/0"]);
+    }
+}
+
+async fn take_whose_answer_was_lost_is_given_back_by_its_token(installation: &Installation) {
+    let setting = Setting::with_trouble(installation, vec![trouble(1, retry(MINUTE)), trouble(2, retry(MINUTE))]).await;
+    let params = setting.take_params(MINUTE, 1);
+    installation.backend.exception_take(&params).await.expect("an answer that gets lost");
+    installation.backend.exception_return(setting.stream, setting.group, params.token).await.expect("a return");
+    let far = 9_000_000 * MINUTE;
+    let again = ExceptionTakeParams { token: LeaseToken::mint(), ..setting.take_params(far, 10) };
+    assert_eq!(ids(&installation.backend.exception_take(&again).await.expect("an answer")), [1, 2]);
+    assert_eq!(setting.troubles().await, ["1 inflight 1/1/0/0", "2 inflight 1/1/0/0"]);
+}

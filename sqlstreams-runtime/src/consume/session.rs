@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sqlstreams_schema::{GroupConfig, RetryPolicy};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, oneshot};
 
 use super::handler::Dispatch;
 use super::pace::Pace;
@@ -49,6 +49,8 @@ pub(crate) struct Session {
     settled: Mutex<Vec<LeaseToken>>,
     /// Settlements under way in tasks of their own.
     pub(crate) settlements: tokio_util::task::TaskTracker,
+    /// Ends with the newest settlement that parks versions: the next one extends what it stored.
+    parking: Mutex<Option<oneshot::Receiver<()>>>,
     pub(crate) pace: Mutex<Pace>,
     pub(crate) stall: Mutex<Option<Stall>>,
     /// No new claims and no new handlers.
@@ -141,6 +143,7 @@ impl Session {
             tokens: Mutex::default(),
             settled: Mutex::default(),
             settlements: tokio_util::task::TaskTracker::new(),
+            parking: Mutex::default(),
             pace: Mutex::new(Pace::new(params.concurrency)),
             stall: Mutex::default(),
             closing: Signal::default(),
@@ -222,7 +225,15 @@ impl Session {
             self.news.notify_one();
         } else {
             let (session, range) = (Arc::clone(self), Arc::clone(range));
-            self.settlements.spawn(async move { super::settle::settle(&session, &range).await });
+            let (ended, end) = oneshot::channel::<()>();
+            let before = if range.parked.is_empty() { None } else { lock(&self.parking).replace(end) };
+            self.settlements.spawn(async move {
+                if let Some(before) = before {
+                    let _ = before.await;
+                }
+                super::settle::settle(&session, &range).await;
+                drop(ended);
+            });
         }
     }
 

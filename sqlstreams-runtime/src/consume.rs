@@ -369,6 +369,19 @@ impl Running {
     }
 }
 
+/// A consumer that is dropped drops its handlers: nobody would keep their messages from others.
+impl Drop for Running {
+    fn drop(&mut self) {
+        for session in &self.sessions {
+            session.closing.raise();
+            session.drop_exceptions();
+            for range in session.open_ranges() {
+                range.dropped.raise();
+            }
+        }
+    }
+}
+
 /// What each step of handing back may take beyond the shutdown's own bound. A database that does not answer must
 /// not hold the process: expired leases do the same, later.
 const CLOSING: Duration = Duration::from_secs(3);

@@ -53,6 +53,25 @@ pub(crate) fn check_applied(applied: &[Applied], needed: &[Migration]) -> Result
     }
 }
 
+/// A migration as a person runs it: what has to be there before it, its statements, and its place in the history.
+pub(crate) fn script(before: &[&str], sql: &str, record: &str, migration: &Migration) -> String {
+    let values = [migration.version.to_string(), quoted(migration.name), quoted(migration.oldest_build), quoted(BUILD)];
+    let mut record = record.to_owned();
+    for (number, value) in values.iter().enumerate() {
+        record = record.replace(&format!("${}", number + 1), value);
+    }
+    let mut script = String::new();
+    for statement in before.iter().chain([&sql, &record.as_str()]) {
+        script.push_str(statement.trim_end().trim_end_matches(';'));
+        script.push_str(";\n\n");
+    }
+    script
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
 pub(crate) fn missing_installation(place: &str) -> Error {
     Error::new(
         Kind::Migration,
@@ -86,6 +105,12 @@ mod tests {
     #[test]
     fn a_missing_migration_is_named() {
         assert!(check_applied(&[], &[ONE]).is_err_and(|err| err.code() == "SQLS-0402"));
+    }
+
+    #[test]
+    fn a_script_stores_its_migration_in_the_history() {
+        let text = script(&["create a\n"], "create b;\n", "insert ($1, $2, $3, $4)\n", &ONE);
+        assert_eq!(text, format!("create a;\n\ncreate b;\n\ninsert (1, 'installation', '0.1.0', '{BUILD}');\n\n"));
     }
 
     #[test]

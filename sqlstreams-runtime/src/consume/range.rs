@@ -94,10 +94,15 @@ impl Range {
         self.done[index / 64].load(Ordering::Acquire) >> (index % 64) & 1 == 1
     }
 
+    /// How many messages are handled for good.
+    pub(crate) fn done_count(&self) -> usize {
+        self.done.iter().map(|word| word.load(Ordering::Acquire).count_ones() as usize).sum()
+    }
+
     /// Intervals (low, high] in which nothing is left to do: handled messages and the ids between them, for
     /// those belong to no message of the group. `None` when that is the same as at the last call.
     pub(crate) fn progress(&self) -> Option<Vec<(i64, i64)>> {
-        let done = self.done.iter().map(|word| word.load(Ordering::Acquire).count_ones() as usize).sum();
+        let done = self.done_count();
         if self.reported.swap(done, Ordering::AcqRel) == done {
             return None;
         }

@@ -73,6 +73,7 @@ pub(crate) async fn give_back(session: &Arc<Session>) {
         Ok(()) => {
             for range in &ranges {
                 session.close_range(range.lease.token);
+                session.counts.count_done(range.done_count() as u64);
             }
         }
         Err(err) => tracing::warn!(stream = %session.stream_name, group = %session.group_name, error = %err,

@@ -33,6 +33,9 @@ on_both! {
 
 pub const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
 pub const MINUTE: Duration = Duration::from_secs(60);
+/// So much later than `NOW` that everything is due, also what the database's clock made ready.
+pub const FAR: Duration = Duration::from_secs(1_000_000_000);
+const NONE: [i64; 0] = [];
 
 /// A stream with forty messages, a group and a process.
 pub struct Setting<'a> {
@@ -72,6 +75,7 @@ impl<'a> Setting<'a> {
             token: LeaseToken::mint(),
             limit,
             versions: vec![1],
+            suspects: 1,
             max_kills: 3,
             now: Some(NOW.plus(later)),
         }
@@ -97,6 +101,12 @@ pub fn ids(rows: &[ExceptionRow]) -> Vec<i64> {
     rows.iter().map(|row| row.id.0).collect()
 }
 
+/// The messages 1 to `count` in trouble, due a minute later, the lowest id first.
+pub fn due_in_order(count: i64) -> Vec<ExceptionParams> {
+    let due = |id: i64| MINUTE - Duration::from_micros((count - id).cast_unsigned());
+    (1..=count).map(|id| trouble(id, retry(due(id)))).collect()
+}
+
 fn later(after: Duration) -> ExceptionNext {
     ExceptionNext::Later { after }
 }
@@ -115,12 +125,12 @@ async fn take_gives_due_messages_and_no_others(installation: &Installation) {
     let setting = Setting::with_trouble(installation, exceptions).await;
     let micro = Duration::from_micros(1);
     assert_eq!(ids(&setting.take(Duration::ZERO, 10).await.1), [3]);
-    assert_eq!(ids(&setting.take(Duration::ZERO, 10).await.1), [], "it was taken");
-    assert_eq!(ids(&setting.take(MINUTE - micro, 10).await.1), []);
+    assert_eq!(ids(&setting.take(Duration::ZERO, 10).await.1), NONE, "it was taken");
+    assert_eq!(ids(&setting.take(MINUTE - micro, 10).await.1), NONE);
     assert_eq!(ids(&setting.take(MINUTE, 10).await.1), [1]);
-    assert_eq!(ids(&setting.take(2 * MINUTE - micro, 10).await.1), []);
+    assert_eq!(ids(&setting.take(2 * MINUTE - micro, 10).await.1), NONE);
     assert_eq!(ids(&setting.take(2 * MINUTE, 10).await.1), [2]);
-    assert_eq!(ids(&setting.take(9 * MINUTE, 10).await.1), [], "a dead letter stays dead");
+    assert_eq!(ids(&setting.take(9 * MINUTE, 10).await.1), NONE, "a dead letter stays dead");
     let position = installation.backend.cursor_position(setting.stream, setting.group).await.expect("a position");
     assert_eq!((position.ready, position.inflight, position.dead), (0, 3, 1));
     assert_eq!(position.settled, 0, "what runs again is not settled");
@@ -129,7 +139,7 @@ async fn take_gives_due_messages_and_no_others(installation: &Installation) {
 async fn take_gives_at_most_its_limit_the_longest_due_first(installation: &Installation) {
     let exceptions = (1..=10).map(|id| trouble(id, retry(MINUTE * (11 - u32::try_from(id).expect("small")))));
     let setting = Setting::with_trouble(installation, exceptions.collect()).await;
-    assert_eq!(ids(&setting.take(MINUTE * 20, 0).await.1), []);
+    assert_eq!(ids(&setting.take(MINUTE * 20, 0).await.1), NONE);
     assert_eq!(ids(&setting.take(MINUTE * 20, 3).await.1), [8, 9, 10]);
     assert_eq!(ids(&setting.take(MINUTE * 20, 1).await.1), [7]);
     assert_eq!(ids(&setting.take(MINUTE * 20, 100).await.1), [1, 2, 3, 4, 5, 6], "in the order of the ids");
@@ -238,18 +248,19 @@ async fn settle_waits_from_the_time_that_it_is_told(installation: &Installation)
     setting.settle(token, outcomes).await;
     let micro = Duration::from_micros(1);
     assert_eq!(ids(&setting.take(Duration::ZERO, 10).await.1), [3], "what is given back is due at once");
-    assert_eq!(ids(&setting.take(2 * MINUTE - micro, 10).await.1), []);
+    assert_eq!(ids(&setting.take(2 * MINUTE - micro, 10).await.1), NONE);
     assert_eq!(ids(&setting.take(2 * MINUTE, 10).await.1), [2]);
-    assert_eq!(ids(&setting.take(3 * MINUTE - micro, 10).await.1), []);
+    assert_eq!(ids(&setting.take(3 * MINUTE - micro, 10).await.1), NONE);
     assert_eq!(ids(&setting.take(3 * MINUTE, 10).await.1), [1]);
 }
 
 async fn settle_of_what_another_process_took_changes_nothing(installation: &Installation) {
-    let setting = Setting::with_trouble(installation, (1..=3).map(|id| trouble(id, retry(MINUTE))).collect()).await;
+    let setting = Setting::with_trouble(installation, due_in_order(3)).await;
     let (lost, taken) = setting.take(MINUTE, 10).await;
     assert_eq!(taken.len(), 3);
     installation.expire(setting.presence).await;
-    let thief = ExceptionTakeParams { presence: installation.presence().await, ..setting.take_params(MINUTE, 10) };
+    let presence = installation.presence().await;
+    let thief = ExceptionTakeParams { presence, suspects: 3, ..setting.take_params(MINUTE, 10) };
     assert_eq!(ids(&installation.backend.exception_take(&thief).await.expect("an answer")), [1, 2, 3]);
 
     setting.settle(lost, vec![trouble(1, ExceptionNext::Done), trouble(2, dead()), trouble(3, retry(MINUTE))]).await;
@@ -263,7 +274,7 @@ async fn settle_of_what_another_process_took_changes_nothing(installation: &Inst
 }
 
 async fn settle_twice_counts_once(installation: &Installation) {
-    let setting = Setting::with_trouble(installation, (1..=3).map(|id| trouble(id, retry(MINUTE))).collect()).await;
+    let setting = Setting::with_trouble(installation, due_in_order(3)).await;
     let (token, _) = setting.take(MINUTE, 2).await;
     for _ in 0..2 {
         // The third was never taken.
@@ -274,7 +285,7 @@ async fn settle_twice_counts_once(installation: &Installation) {
 }
 
 async fn return_makes_everything_ready_again_and_counts_nothing(installation: &Installation) {
-    let setting = Setting::with_trouble(installation, (1..=4).map(|id| trouble(id, retry(MINUTE))).collect()).await;
+    let setting = Setting::with_trouble(installation, due_in_order(4)).await;
     let (token, _) = setting.take(MINUTE, 2).await;
     let (other, _) = setting.take(MINUTE, 1).await;
     let backend = &installation.backend;
@@ -291,7 +302,7 @@ async fn return_makes_everything_ready_again_and_counts_nothing(installation: &I
 }
 
 async fn return_of_what_was_settled_or_taken_by_others_changes_nothing(installation: &Installation) {
-    let setting = Setting::with_trouble(installation, (1..=3).map(|id| trouble(id, retry(MINUTE))).collect()).await;
+    let setting = Setting::with_trouble(installation, due_in_order(3)).await;
     let (lost, _) = setting.take(MINUTE, 10).await;
     setting.settle(lost, vec![trouble(1, retry(9 * MINUTE)), trouble(2, dead())]).await;
     installation.expire(setting.presence).await;

@@ -12,6 +12,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, Postgres, Tr
 
 use crate::harness::{Installation, PATIENCE, claim_params, ids, message, pass_the_head, read_params};
 
+pub mod declared;
 mod exact_proof;
 mod frozen_client;
 mod isolation;
@@ -21,6 +22,9 @@ mod stall;
 mod transaction_id;
 mod unrelated;
 mod waiting_claim;
+
+/// No message at all.
+const NOTHING: [i64; 0] = [];
 
 /// A stream with one group, on Postgres.
 pub struct Field {

@@ -12,8 +12,9 @@ use crate::error::{Error, Kind};
 use crate::identity::{MessageId, StreamId};
 use crate::message::{NewMessage, StoredMessage};
 
-/// Each try makes room for three partitions, so one is enough unless others fill them meanwhile.
-const HEALINGS: u32 = 5;
+/// Each try makes room for the whole batch, and for twice as much as the one before it: others may fill the room
+/// meanwhile.
+const HEALINGS: u32 = 8;
 const PRODUCING: &str = "producing";
 
 pub(super) async fn produce(
@@ -31,8 +32,8 @@ pub(super) async fn produce(
         match insert.fetch_all(&mut *connection).await.and_then(|rows| ids(&rows)) {
             Ok(ids) => break ids,
             Err(err) if error::is_missing_partition(&err) && healings < HEALINGS => {
+                partition::ensure(backend, stream, room(messages) << healings).await?;
                 healings += 1;
-                partition::ensure(backend, stream).await?;
             }
             Err(err) => return Err(backend.failed(&mut connection, PRODUCING, err)),
         }
@@ -67,7 +68,7 @@ impl PostgresBackend {
         let ids = match insert.fetch_all(&mut **tx).await.and_then(|rows| ids(&rows)) {
             Ok(ids) => ids,
             Err(err) if error::is_missing_partition(&err) => {
-                partition::ensure(self, stream).await?;
+                partition::ensure(self, stream, room(messages)).await?;
                 return Err(Error::new(
                     Kind::Conflict,
                     "SQLS-0211",
@@ -81,6 +82,11 @@ impl PostgresBackend {
         }
         Ok(ids)
     }
+}
+
+/// The ids that a batch draws; far below what a shift could overflow.
+fn room(messages: &[NewMessage]) -> i64 {
+    i64::from(u32::try_from(messages.len()).unwrap_or(u32::MAX))
 }
 
 fn insert(sql: SqlStr, version: u32, codec: i16, messages: &[NewMessage]) -> Query<'_, Postgres, PgArguments> {

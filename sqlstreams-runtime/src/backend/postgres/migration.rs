@@ -2,10 +2,11 @@
 
 use sqlx::{Connection, PgConnection, Row, SqlStr};
 
+use super::statements::SharedStatements;
 use super::{PostgresBackend, error};
 use crate::backend::template::Names;
 use crate::error::Error;
-use crate::migrate::{Applied, BUILD, Migration, check_applied, missing_installation};
+use crate::migrate::{self, Applied, BUILD, Migration, check_applied, missing_installation};
 
 const DOING: &str = "migrating";
 
@@ -19,6 +20,13 @@ pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
 
 pub(crate) fn fill(schema: &str, migration: &Migration) -> SqlStr {
     Names { schema, stream: 0 }.fill(migration.sql)
+}
+
+/// The text for a person who migrates by hand.
+pub(super) fn script(schema: &str, migration: &Migration) -> String {
+    let shared = SharedStatements::fill(Names { schema, stream: 0 });
+    let before = [shared.migration_schema.as_str(), shared.migration_table.as_str()];
+    migrate::script(&before, fill(schema, migration).as_str(), shared.migration_record.as_str(), migration)
 }
 
 pub(super) async fn apply(backend: &PostgresBackend) -> Result<(), Error> {

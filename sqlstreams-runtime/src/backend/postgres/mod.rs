@@ -251,7 +251,7 @@ impl Backend for PostgresBackend {
         cursor::position(self, stream, group).await
     }
     async fn partition_ensure(&self, stream: StreamId) -> Result<Option<MessageId>, Error> {
-        partition::ensure(self, stream).await.map(Some)
+        partition::ensure(self, stream, 0).await.map(Some)
     }
     async fn wake_send(&self, streams: &[StreamId]) -> Result<(), Error> {
         wake::send(self, streams).await
@@ -260,8 +260,7 @@ impl Backend for PostgresBackend {
         self.wake.wait(self).await
     }
     async fn close(&self) {
-        self.engine.close().await;
-        self.renewals.close().await;
+        tokio::join!(self.engine.close(), self.renewals.close(), self.wake.close());
     }
 }
 
@@ -293,6 +292,5 @@ pub(crate) async fn connect(url: &str) -> Result<PgPool, Error> {
 
 /// This build's migrations and their texts for `schema`.
 pub(crate) fn migrations(schema: &str) -> Vec<(crate::migrate::Migration, String)> {
-    let text = |migration| migration::fill(schema, migration).as_str().to_owned();
-    migration::MIGRATIONS.iter().map(|migration| (*migration, text(migration))).collect()
+    migration::MIGRATIONS.iter().map(|migration| (*migration, migration::script(schema, migration))).collect()
 }

@@ -32,11 +32,13 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// The first id without a partition, after two partitions beyond the current one exist.
-pub(super) async fn ensure(backend: &PostgresBackend, stream: StreamId) -> Result<MessageId, Error> {
+/// The first id without a partition, after two partitions exist beyond the current one, or beyond the one that
+/// the next `room` ids reach.
+pub(super) async fn ensure(backend: &PostgresBackend, stream: StreamId, room: i64) -> Result<MessageId, Error> {
     let mut connection = backend.engine(DOING).await?;
     let bound = sqlx::query_scalar::<_, i64>(backend.shared.partition_ensure.clone())
         .bind(stream.0)
+        .bind(room)
         .fetch_one(&mut *connection)
         .await;
     let bound = bound.map_err(|err| backend.failed(&mut connection, DOING, err))?;
@@ -48,7 +50,7 @@ pub(super) async fn ensure(backend: &PostgresBackend, stream: StreamId) -> Resul
 pub(super) async fn keep_ahead(backend: &PostgresBackend, stream: StreamId, last: i64) {
     let state = backend.stream(stream);
     let _turn = Turn(&state.bound.renewing);
-    match ensure(backend, stream).await {
+    match ensure(backend, stream, 0).await {
         Ok(bound) => {
             // Three partitions lie below the bound; look again when one of them is used up.
             let from = last + ((bound.0 - last) / 3).max(1);

@@ -19,6 +19,11 @@ pub(super) struct Listener {
 }
 
 impl Listener {
+    /// Gives the connection back, which its pool waits for when it closes. A wait that is under way ends with the pool.
+    pub(super) async fn close(&self) {
+        *self.connection.lock().await = None;
+    }
+
     /// True once in a while: then a reclaim also walks the leases for owners without a presence row.
     pub(super) fn orphan_turn(&self) -> bool {
         self.reclaims.fetch_add(1, Ordering::Relaxed).is_multiple_of(64)

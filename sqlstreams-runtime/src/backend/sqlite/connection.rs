@@ -1,6 +1,6 @@
-//! The connections to one database file, and how processes share its one write lock.
+//! The connections to one database file.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex as StdMutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use sqlx::sqlite::{
 use sqlx::{ConnectOptions, Connection, Either, Execute, Executor, Row, SqlStr, Sqlite};
 use tokio::sync::{Mutex, MutexGuard, Semaphore};
 
+use super::crowd::{Crowd, Patience, leave_gap, nap};
 use super::error;
 use super::statements::SharedStatements;
 use crate::error::Error;
@@ -21,16 +22,6 @@ const READERS: usize = 4;
 const STATEMENT_CACHE: usize = 1_000;
 /// Rows on their way from a connection's thread.
 const ROW_BUFFER: usize = 1_000;
-/// How long a call waits for the locks of other processes.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks at a lock that another process holds, in microseconds. SQLite's own busy timeout waits
-/// longer each time, and a process that writes in a loop starves the others.
-const RETRY_MICROS: std::ops::RangeInclusive<u64> = 200..=1_000;
-/// What a process leaves between its commits while others want to write.
-const GAP: Duration = Duration::from_micros(300);
-/// How long after a meeting at the lock other processes count as wanting to write.
-const NEARNESS: Duration = Duration::from_secs(1);
-
 /// Above this size the WAL file is emptied by force, looked at so often. SQLite does it by itself, but never
 /// finds the moment while several processes write without a pause.
 const LONGEST_LOG: u64 = 64 * 1024 * 1024;
@@ -232,9 +223,8 @@ impl Connections {
         if self.is_closed() {
             return Err(error::closed(doing));
         }
-        let since = writers.last_commit.map_or(GAP, |commit| commit.elapsed());
-        if since < GAP && self.crowd.is_near() {
-            nap(GAP - since).await;
+        if self.crowd.is_near() {
+            leave_gap(writers.last_commit).await;
         }
         Ok(writers)
     }
@@ -284,7 +274,7 @@ impl Connections {
             if row.and_then(|row| row.try_get::<bool, _>(0)).is_ok_and(|blocked| !blocked) {
                 return;
             }
-            nap(Duration::from_micros(rand::random_range(RETRY_MICROS))).await;
+            nap().await;
         }
     }
 
@@ -363,54 +353,4 @@ async fn run(connection: &mut SqliteConnection, call: &Call) -> Result<Answer, s
 
 async fn pragma(connection: &mut SqliteConnection, text: &SqlStr) -> Result<String, sqlx::Error> {
     sqlx::query(text.clone()).fetch_one(connection).await?.try_get(0)
-}
-
-/// Whether other processes want to write as well, as far as this one has noticed.
-struct Crowd {
-    start: Instant,
-    /// Microseconds from the start to the last meeting; 0 for none.
-    met: AtomicU64,
-}
-
-impl Crowd {
-    fn new() -> Self {
-        Self { start: Instant::now(), met: AtomicU64::new(0) }
-    }
-
-    fn meet(&self) {
-        let now = u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.met.store(now.max(1), Ordering::Relaxed);
-    }
-
-    fn is_near(&self) -> bool {
-        match self.met.load(Ordering::Relaxed) {
-            0 => false,
-            met => self.start.elapsed().saturating_sub(Duration::from_micros(met)) < NEARNESS,
-        }
-    }
-}
-
-/// The time that one call waits for locks, all in all.
-struct Patience {
-    start: Instant,
-}
-
-impl Patience {
-    fn new() -> Self {
-        Self { start: Instant::now() }
-    }
-
-    async fn wait(&self, doing: &str) -> Result<(), Error> {
-        if self.start.elapsed() > PATIENCE {
-            return Err(error::busy(doing, PATIENCE));
-        }
-        nap(Duration::from_micros(rand::random_range(RETRY_MICROS))).await;
-        Ok(())
-    }
-}
-
-/// Sleeps for less than the millisecond that is the least of the runtime's timer.
-async fn nap(duration: Duration) {
-    // An error means that the runtime is shutting down: then nobody waits for this one.
-    drop(tokio::task::spawn_blocking(move || std::thread::sleep(duration)).await);
 }

@@ -25,7 +25,9 @@ pub(super) async fn take(backend: &SqliteBackend, params: &ExceptionTakeParams) 
             .bind(value::now(params.now))
             .bind(params.suspects)
     };
-    if params.limit.max(params.suspects) <= 0 || !backend.finds(DOING, query(&state.statements.exception_take_look)).await? {
+    if params.limit.max(params.suspects) <= 0
+        || !backend.finds(DOING, query(&state.statements.exception_take_look)).await?
+    {
         return Ok(Vec::new());
     }
     backend.connections.write(Durable, DOING, query(&state.transactions.exception_take)).await?;

@@ -3,10 +3,11 @@
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Row, SqlStr};
 
+use super::statements::SharedStatements;
 use super::{SqliteBackend, error};
 use crate::backend::template::Names;
 use crate::error::Error;
-use crate::migrate::{Applied, BUILD, Migration, check_applied, missing_installation};
+use crate::migrate::{self, Applied, BUILD, Migration, check_applied, missing_installation};
 
 /// The migrations of this backend, oldest first, with `{schema}` unfilled.
 pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
@@ -18,6 +19,13 @@ pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
 
 pub(crate) fn fill(prefix: &str, migration: &Migration) -> SqlStr {
     Names { schema: prefix, stream: 0 }.fill(migration.sql)
+}
+
+/// The text for a person who migrates by hand.
+pub(super) fn script(prefix: &str, migration: &Migration) -> String {
+    let shared = SharedStatements::fill(Names { schema: prefix, stream: 0 });
+    let before = [shared.migration_table.as_str()];
+    migrate::script(&before, fill(prefix, migration).as_str(), shared.migration_record.as_str(), migration)
 }
 
 /// One immediate transaction: two processes that migrate at once wait for each other.

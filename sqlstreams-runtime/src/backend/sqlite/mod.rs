@@ -24,6 +24,7 @@ use crate::migrate::Migration;
 
 mod claim;
 mod connection;
+mod crowd;
 mod cursor;
 mod error;
 mod exception;
@@ -126,10 +127,7 @@ pub async fn connect(url: &str) -> Result<SqlitePool, Error> {
 
 /// This build's migrations, oldest first, and their texts for the prefix.
 pub fn migrations(prefix: &str) -> Vec<(Migration, String)> {
-    migration::MIGRATIONS
-        .iter()
-        .map(|migration| (*migration, migration::fill(prefix, migration).as_str().to_owned()))
-        .collect()
+    migration::MIGRATIONS.iter().map(|migration| (*migration, migration::script(prefix, migration))).collect()
 }
 
 fn is_in_memory(options: &SqliteConnectOptions) -> bool {

@@ -15,7 +15,7 @@ use sqlstreams_runtime::message::NewMessage;
 use sqlx::{AssertSqlSafe, Connection, PgPool, Row};
 use tokio::task::JoinSet;
 
-use super::{Field, bare, end, execute, old_transaction};
+use super::{Field, NOTHING, bare, end, execute, old_transaction};
 use crate::harness::{PATIENCE, claim_params, ids, message, read_params};
 
 const PRODUCERS: u64 = 7;
@@ -298,7 +298,7 @@ async fn a_savepoint_that_is_rolled_back_leaves_a_hole_and_nothing_else() {
     let undone = field.produce_in(&mut tx).await;
     sqlx::query("rollback to savepoint s").execute(&mut *tx).await.expect("a savepoint can be rolled back to");
     let after = field.produce(1).await[0];
-    assert_eq!(field.attempts().await, [], "the transaction is still open");
+    assert_eq!(field.attempts().await, NOTHING, "the transaction is still open");
     let last = field.produce_in(&mut tx).await;
     tx.commit().await.expect("a transaction can commit");
     assert!(kept < undone && undone < after && after < last);
@@ -314,12 +314,12 @@ async fn a_producer_whose_first_message_is_undone_holds_its_later_ones_back() {
     sqlx::query("savepoint s").execute(&mut *tx).await.expect("a savepoint can be set");
     field.produce_in(&mut tx).await;
     sqlx::query("rollback to savepoint s").execute(&mut *tx).await.expect("a savepoint can be rolled back to");
-    assert_eq!(field.drain().await, [], "nothing can come any more");
+    assert_eq!(field.drain().await, NOTHING, "nothing can come any more");
     sqlx::query("savepoint s").execute(&mut *tx).await.expect("a savepoint can be set");
     let inside = field.produce_in(&mut tx).await;
     sqlx::query("release savepoint s").execute(&mut *tx).await.expect("a savepoint can be released");
     let beside = field.produce(1).await[0];
-    assert_eq!(field.attempts().await, []);
+    assert_eq!(field.attempts().await, NOTHING);
     tx.commit().await.expect("a transaction can commit");
     assert_eq!(field.drain().await, [inside, beside]);
 }

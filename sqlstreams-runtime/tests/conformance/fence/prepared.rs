@@ -3,7 +3,7 @@
 use sqlx::{AssertSqlSafe, Connection};
 use uuid::Uuid;
 
-use super::{Field, end, execute, old_transaction};
+use super::{Field, NOTHING, end, execute, old_transaction};
 use sqlstreams_runtime::StallCause;
 use sqlstreams_runtime::backend::Backend;
 
@@ -38,10 +38,10 @@ async fn a_prepared_transaction_with_a_pending_message_is_waited_for_and_named()
     let field = Field::new().await;
     let gid = gid();
     let before = field.produce(2).await;
+    assert_eq!(field.drain().await, before);
     let pending = prepare(&field, &gid).await;
     let after = field.produce(2).await;
-    assert_eq!(field.drain_below(pending).await, before);
-    assert_eq!(field.attempts().await, []);
+    assert_eq!(field.attempts().await, NOTHING);
     match &causes(&field).await[..] {
         [cause] => {
             assert_eq!((cause.name.as_str(), cause.prepared, cause.pid), (gid.as_str(), true, None));
@@ -60,10 +60,10 @@ async fn a_prepared_transaction_is_waited_for_beside_an_old_one_too() {
     let old = old_transaction(field.installation.database().url()).await;
     let gid = gid();
     let before = field.produce(2).await;
+    assert_eq!(field.drain().await, before);
     let pending = prepare(&field, &gid).await;
     let after = field.produce(2).await;
-    assert_eq!(field.drain_below(pending).await, before);
-    assert_eq!(field.attempts().await, []);
+    assert_eq!(field.attempts().await, NOTHING);
     commit_prepared(&field, &gid).await;
     assert_eq!(field.drain().await, [&[pending], &after[..]].concat(), "the old transaction is still open");
     end(old, "rollback").await;
@@ -85,7 +85,7 @@ async fn a_producer_that_was_observed_and_then_prepared_is_still_waited_for() {
     // Its backend goes on to another transaction, and then goes: by its process id it would seem ended.
     execute(&mut producer, "begin; select pg_current_xact_id(); commit").await;
     producer.close().await.expect("a connection can be closed");
-    assert_eq!(field.attempts().await, []);
+    assert_eq!(field.attempts().await, NOTHING);
     commit_prepared(&field, &gid).await;
     assert_eq!(field.drain().await, [pending, after]);
     end(old, "rollback").await;
@@ -97,7 +97,7 @@ async fn a_prepared_transaction_that_is_rolled_back_leaves_a_hole() {
     let gid = gid();
     prepare(&field, &gid).await;
     let after = field.produce(1).await;
-    assert_eq!(field.attempts().await, []);
+    assert_eq!(field.attempts().await, NOTHING);
     execute(&mut field.connection("coordinator").await, &format!("rollback prepared '{gid}'")).await;
     assert_eq!(field.drain().await, after);
 }

@@ -40,7 +40,8 @@ async fn waiting(field: &Arc<Field>, blocker: &mut PgConnection) -> JoinHandle<(
 
 async fn blocker_of(blocker: &mut PgConnection) -> String {
     let blocker = pid(blocker).await;
-    format!("select exists (select from pg_stat_activity where {blocker} = any(pg_blocking_pids(pid)))")
+    // Not pg_stat_activity, which stays as it is within the blocker's transaction.
+    format!("select exists (select from pg_locks where not granted and {blocker} = any(pg_blocking_pids(pid)))")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

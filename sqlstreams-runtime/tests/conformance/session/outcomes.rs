@@ -7,7 +7,7 @@ use sqlstreams_runtime::{BoxError, DeadLetter, Delivery, Group, MessageId, Outco
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::world::{
-    All, Call, Engine, Order, World, deciding, group, numbers, on_both_databases, quick, soon, start, take,
+    All, Call, Engine, Order, Told, World, deciding, group, numbers, on_both_databases, quick, soon, start, take,
 };
 
 on_both_databases! {
@@ -231,13 +231,6 @@ async fn a_panic_is_a_failure_with_its_text<Db: Engine>() {
 }
 
 async fn a_handler_that_takes_too_long_is_dropped_and_that_is_a_failure<Db: Engine>() {
-    /// Tells of the end of the future that holds it.
-    struct Told(u64, tokio::sync::mpsc::UnboundedSender<u64>);
-    impl Drop for Told {
-        fn drop(&mut self) {
-            let _ = self.1.send(self.0);
-        }
-    }
     let world = World::<Db>::new().await;
     let orders = world.producer::<Order>().await;
     let ids = orders.produce_batch(&Order::many(0..3)).await.expect("a batch can be produced");

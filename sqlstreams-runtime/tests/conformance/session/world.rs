@@ -258,6 +258,13 @@ impl Running {
         self.task.is_finished()
     }
 
+    /// Drops it in the middle of whatever it does.
+    pub async fn drop_now(self) {
+        self.task.abort();
+        let ended = soon("the consumer's end", self.task).await;
+        assert!(ended.is_err_and(|err| err.is_cancelled()), "the consumer had ended");
+    }
+
     /// Stops it; its groups' summaries.
     pub async fn stop(self) -> Vec<GroupSummary> {
         self.stop.cancel();
@@ -267,6 +274,15 @@ impl Running {
     /// Waits for its own end.
     pub async fn end(self) -> Result<Vec<GroupSummary>, Error> {
         soon("the consumer's end", self.task).await.expect("a consumer does not panic")
+    }
+}
+
+/// Tells its number when it is dropped, as at the end of a future that holds it.
+pub struct Told(pub u64, pub UnboundedSender<u64>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        let _ = self.1.send(self.0);
     }
 }
 

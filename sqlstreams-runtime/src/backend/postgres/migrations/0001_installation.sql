@@ -99,7 +99,8 @@ create table "{schema}".schedule_cursor (
 );
 
 -- Partition n of a stream holds the ids [n * size, (n + 1) * size). LIKE, CHECK and ATTACH: unlike
--- PARTITION OF this waits for no open producer. Answers whether the partition is new.
+-- PARTITION OF this waits for no open producer. Answers whether the partition is new. The lock is the stream's and
+-- not the partition's: ATTACH locks the parent, and two that each add several would wait for each other.
 create function "{schema}".partition_add(p_stream_id bigint, p_number bigint) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $body$
 declare
@@ -108,7 +109,7 @@ declare
     leaf text := format('message_log_%s_%s', p_stream_id, p_number);
 begin
     select partition_size into strict size from "{schema}".stream_config where id = p_stream_id;
-    perform pg_advisory_xact_lock(hashtextextended(format('%s.%s', '{schema}', leaf), 0));
+    perform pg_advisory_xact_lock(hashtextextended(format('%s.%s', '{schema}', parent), 0));
     if to_regclass(format('%I.%I', '{schema}', leaf)) is not null then
         return false;
     end if;
@@ -120,21 +121,24 @@ begin
 end
 $body$;
 
--- Keeps two partitions ahead of the id that the stream draws next. Answers the first id that no partition covers.
-create function "{schema}".partition_ensure(p_stream_id bigint) returns bigint
+-- Keeps two partitions ahead of the id that the stream draws next, or of p_room ids more; at most a hundred at a
+-- time. Answers the first id that no partition covers.
+create function "{schema}".partition_ensure(p_stream_id bigint, p_room bigint default 0) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $body$
 declare
     size bigint;
     next_id bigint;
     first bigint;
+    final bigint;
 begin
     select partition_size into strict size from "{schema}".stream_config where id = p_stream_id;
     execute format('select last_value + case when is_called then 1 else 0 end from %I.%I', '{schema}', format('message_log_%s_id_seq', p_stream_id)) into next_id;
     first := next_id / size;
-    for number in first .. first + 2 loop
+    final := least((next_id + p_room) / size + 2, first + 100);
+    for number in first .. final loop
         perform "{schema}".partition_add(p_stream_id, number);
     end loop;
-    return (first + 3) * size;
+    return (final + 1) * size;
 end
 $body$;
 
@@ -359,6 +363,6 @@ end
 $body$;
 
 revoke all on function "{schema}".partition_add(bigint, bigint) from public;
-revoke all on function "{schema}".partition_ensure(bigint) from public;
+revoke all on function "{schema}".partition_ensure(bigint, bigint) from public;
 revoke all on function "{schema}".stream_create(text, text, bigint) from public;
 revoke all on function "{schema}".produce(text, json, integer, text, text, json) from public;

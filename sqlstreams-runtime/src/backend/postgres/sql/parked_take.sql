@@ -3,7 +3,7 @@
 with range as materialized (
     select id, schema_version, low, high, least(high, low + $3) as taken
     from "{schema}"."parked_range_{stream}"
-    where consumer_group_id = $1 and schema_version = any($2)
+    where consumer_group_id = $1 and schema_version = any($2) and $3 > 0
     order by low
     limit 1
     for update skip locked

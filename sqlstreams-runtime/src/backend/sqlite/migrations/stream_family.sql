@@ -92,6 +92,7 @@ create table "{schema}exception_queue_{stream}" (
     primary key (consumer_group_id, message_id)
 ) strict, without rowid;
 create index "{schema}exception_queue_{stream}_due" on "{schema}exception_queue_{stream}" (consumer_group_id, can_run_after) where status = 'ready';
+create index "{schema}exception_queue_{stream}_suspect" on "{schema}exception_queue_{stream}" (consumer_group_id, can_run_after) where status = 'ready' and kills > 0;
 create index "{schema}exception_queue_{stream}_open" on "{schema}exception_queue_{stream}" (consumer_group_id, message_id) where status in ('ready', 'inflight', 'deferred');
 create index "{schema}exception_queue_{stream}_key" on "{schema}exception_queue_{stream}" (consumer_group_id, message_key, message_id) where status in ('ready', 'inflight', 'deferred');
 create unique index "{schema}exception_queue_{stream}_lane" on "{schema}exception_queue_{stream}" (consumer_group_id, message_key) where held_to is not null;

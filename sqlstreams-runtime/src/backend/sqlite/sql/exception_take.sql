@@ -7,18 +7,20 @@
 update "{schema}exception_queue_{stream}"
 set status = 'inflight', token = $3, presence_id = $4,
     updated_at = coalesce($7, cast(round(unixepoch('subsec') * 1000000) as integer))
-where consumer_group_id = $1 and (
-    message_id in (
+where consumer_group_id = $1 and message_id in (
+    select message_id from (
         select message_id
-        from "{schema}exception_queue_{stream}"
+        from "{schema}exception_queue_{stream}" indexed by "{schema}exception_queue_{stream}_due"
         where consumer_group_id = $1 and status = 'ready' and kills = 0
             and can_run_after <= coalesce($7, cast(round(unixepoch('subsec') * 1000000) as integer))
             and schema_version in (select value from json_each($5))
         order by can_run_after
         limit max(0, $2)
-    ) or message_id in (
+    )
+    union all
+    select message_id from (
         select message_id
-        from "{schema}exception_queue_{stream}"
+        from "{schema}exception_queue_{stream}" indexed by "{schema}exception_queue_{stream}_suspect"
         where consumer_group_id = $1 and status = 'ready' and kills > 0
             and can_run_after <= coalesce($7, cast(round(unixepoch('subsec') * 1000000) as integer))
             and schema_version in (select value from json_each($5))

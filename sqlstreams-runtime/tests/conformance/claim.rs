@@ -39,7 +39,8 @@ async fn take_gives_at_most_width_ids_after_the_cursor(installation: &Installati
         let (token, row) = installation.claim(stream, group, presence, width).await;
         assert_eq!((row.low, row.high), (expected_low, expected_low + width));
         assert!(row.high <= row.proven && row.proven <= row.head, "{row:?}");
-        let lease = installation.backend.lease_find(stream, token).await.expect("a look").expect("the claim is a lease");
+        let lease =
+            installation.backend.lease_find(stream, token).await.expect("a look").expect("the claim is a lease");
         assert_eq!((lease.low, lease.high), (row.low, row.high));
         let position = installation.backend.cursor_position(stream, group).await.expect("a position");
         assert_eq!(position.claimed, row.high, "the cursor moved with the claim");
@@ -255,7 +256,10 @@ async fn take_says_when_another_claimer_was_in_the_way() {
 
     let cursor = installation.table_of("consumer_group_cursor", stream);
     let mut other = installation.pool().begin().await.expect("a transaction");
-    sqlx::raw_sql(sqlx::AssertSqlSafe(format!("select from {cursor} for update"))).execute(&mut *other).await.expect("a lock");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(format!("select from {cursor} for update")))
+        .execute(&mut *other)
+        .await
+        .expect("a lock");
     let params = claim_params(stream, group, presence, 5);
     let (token, backend) = (params.token, installation.backend.clone());
     let claim = tokio::spawn(async move { backend.claim_take(&params).await });
@@ -299,7 +303,8 @@ async fn take_goes_on_when_the_other_claimer_rolls_back() {
 
 /// Returns when a connection to the installation's database waits for a lock.
 async fn lock_is_awaited(installation: &Installation) {
-    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    let waiting =
+        "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
     let deadline = Instant::now() + PATIENCE;
     while installation.number(waiting).await == 0 {
         assert!(Instant::now() < deadline, "nobody came to wait for the lock");

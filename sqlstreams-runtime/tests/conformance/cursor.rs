@@ -162,7 +162,8 @@ async fn position_counts_messages_in_trouble_and_parked_ranges(installation: &In
         trouble(6, dead()),
         trouble(7, dead()),
     ];
-    let params = SettleParams { exceptions, parked: vec![(2, 8, 9), (3, 8, 9), (2, 11, 12)], ..settle_params(stream, token) };
+    let params =
+        SettleParams { exceptions, parked: vec![(2, 8, 9), (3, 8, 9), (2, 11, 12)], ..settle_params(stream, token) };
     assert!(installation.backend.lease_settle(&params).await.expect("a settlement"));
     let position = installation.backend.cursor_position(stream, group).await.expect("a position");
     assert_eq!((position.ready, position.inflight, position.dead, position.parked), (3, 0, 2, 3));

@@ -149,7 +149,8 @@ async fn take_leaves_other_versions_for_other_builds(installation: &Installation
     let versioned = |id, version| ExceptionParams { schema_version: version, ..trouble(id, ExceptionNext::Return) };
     let exceptions = vec![versioned(1, 1), versioned(2, 2), versioned(3, 3), versioned(4, 1)];
     let setting = Setting::with_trouble(installation, exceptions).await;
-    for (versions, expected) in [(vec![], vec![]), (vec![2, 9], vec![2]), (vec![1, 2], vec![1, 4]), (vec![3], vec![3])] {
+    for (versions, expected) in [(vec![], vec![]), (vec![2, 9], vec![2]), (vec![1, 2], vec![1, 4]), (vec![3], vec![3])]
+    {
         let params = ExceptionTakeParams { versions: versions.clone(), ..setting.take_params(MINUTE, 10) };
         let taken = installation.backend.exception_take(&params).await.expect("an answer");
         assert_eq!(ids(&taken), expected, "a build that reads {versions:?}");
@@ -197,7 +198,8 @@ async fn take_gives_every_message_to_one_of_eight_processes(installation: &Insta
     let mut processes = tokio::task::JoinSet::new();
     for limit in [1, 2, 3, 1, 2, 3, 1, 2] {
         let backend = installation.another().await;
-        let params = ExceptionTakeParams { presence: installation.presence().await, ..setting.take_params(MINUTE, limit) };
+        let params =
+            ExceptionTakeParams { presence: installation.presence().await, ..setting.take_params(MINUTE, limit) };
         processes.spawn(async move {
             let (mut taken, mut misses) = (Vec::new(), 0);
             // A row that another process has just locked is skipped.
@@ -232,7 +234,11 @@ async fn settle_counts_what_happened(installation: &Installation) {
     assert_eq!(setting.troubles().await, expected);
     let queue = installation.table_of("exception_queue", setting.stream);
     let errors = installation.texts(&format!("select last_error from {queue} order by message_id")).await;
-    assert_eq!(errors, ["it failed", "it failed", "no use", "it failed"], "an outcome without an error keeps the last one");
+    assert_eq!(
+        errors,
+        ["it failed", "it failed", "no use", "it failed"],
+        "an outcome without an error keeps the last one"
+    );
     let owned = format!("select count(*) from {queue} where token is not null or presence_id is not null");
     assert_eq!(installation.number(&owned).await, 0, "nobody owns what is settled");
     let position = installation.backend.cursor_position(setting.stream, setting.group).await.expect("a position");

@@ -131,7 +131,8 @@ async fn register_replaces_numbers(installation: &Installation) {
     let newer = GroupParams { retry: r#"{"retries": 9}"#.to_owned(), timeout: Duration::from_micros(7), ..params };
     installation.backend.group_register(&newer).await.expect("the group");
     let groups = installation.table("consumer_group_config");
-    let stored = installation.texts(&format!("select name || ' ' || retry || ' ' || timeout_us from {groups} order by 1")).await;
+    let stored =
+        installation.texts(&format!("select name || ' ' || retry || ' ' || timeout_us from {groups} order by 1")).await;
     assert_eq!(stored, [r#"others {"retries":5} 30000000"#, r#"readers {"retries": 9} 7"#]);
 }
 
@@ -160,7 +161,8 @@ async fn register_replaces_bindings(installation: &Installation) {
         let query = format!("select pattern from {bindings} where consumer_group_id = {group}");
         let mut stored = installation.texts(&query).await;
         let mut patterns = patterns.to_vec();
-        (stored.sort(), patterns.sort_unstable());
+        stored.sort();
+        patterns.sort_unstable();
         assert_eq!(stored, patterns);
     }
     let kept = installation.texts(&format!("select pattern from {bindings}")).await;

@@ -247,15 +247,15 @@ async fn report_replaces_the_progress_of_a_lease(installation: &Installation) {
     let backend = &installation.backend;
     let (first, _) = installation.claim(stream, group, presence, 10).await;
     let (second, _) = installation.claim(stream, group, presence, 10).await;
-    let steps: [(&[(i64, i64)], &[(i64, i64)]); 4] = [
-        (&[(0, 3)], &[(0, 3)]),
-        (&[(0, 3), (5, 6)], &[(0, 3), (5, 6)]),
-        (&[(5, 8), (0, 3), (3, 4)], &[(0, 4), (5, 8)]),
-        (&[], &[]),
+    let steps = [
+        (vec![(0, 3)], vec![(0, 3)]),
+        (vec![(0, 3), (5, 6)], vec![(0, 3), (5, 6)]),
+        (vec![(5, 8), (0, 3), (3, 4)], vec![(0, 4), (5, 8)]),
+        (vec![], vec![]),
     ];
     for (reported, kept) in steps {
         for _ in 0..2 {
-            let both = [progress(first, reported), progress(second, &[(10, 12)])];
+            let both = [progress(first, &reported), progress(second, &[(10, 12)])];
             let owned = backend.lease_report(stream, group, presence, &[first, second], &both).await.expect("a report");
             assert_eq!(owned.len(), 2);
             let lease = backend.lease_find(stream, first).await.expect("a look").expect("a lease");
@@ -287,7 +287,8 @@ async fn report_frees_what_was_forgotten_for_a_minute(installation: &Installatio
     installation.claim(stream, group, presence, 3).await;
     let thief = installation.presence().await;
     let age = async |seconds| {
-        let (leases, past) = (installation.table_of("claim_lease", stream), installation.ago(Duration::from_secs(seconds)));
+        let (leases, past) =
+            (installation.table_of("claim_lease", stream), installation.ago(Duration::from_secs(seconds)));
         installation.execute(&format!("update {leases} set claimed_at = {past}")).await;
     };
     age(50).await;

@@ -206,8 +206,7 @@ async fn read_of_one_version_leaves_the_others_out(installation: &Installation) 
         installation.produce_version(stream, version, 1).await;
     }
     for (only, expected) in [(1, vec![1, 3]), (2, vec![2, 4, 5]), (3, vec![])] {
-        let params =
-            ReadParams { versions: vec![1, 2], only_version: Some(only), ..read_params(stream, 0, i64::MAX) };
+        let params = ReadParams { versions: vec![1, 2], only_version: Some(only), ..read_params(stream, 0, i64::MAX) };
         let stored = installation.backend.message_read(&params).await.expect("a range");
         assert_eq!(ids(&stored), expected, "only version {only}");
         assert!(stored.iter().all(|row| row.payload.is_some()));

@@ -17,7 +17,9 @@ on_both! {
 async fn record(installation: &Installation, version: i32, oldest_build: &str) {
     let history = installation.table("migration_log");
     let columns = "(version, name, oldest_build, applied_by)";
-    installation.execute(&format!("insert into {history} {columns} values ({version}, 'later', '{oldest_build}', 'x')")).await;
+    installation
+        .execute(&format!("insert into {history} {columns} values ({version}, 'later', '{oldest_build}', 'x')"))
+        .await;
 }
 
 /// Everything that an installation consists of, as text. What is left out: object ids, and what streams add.
@@ -235,10 +237,11 @@ async fn apply_twice_under_two_names_makes_two_installations() {
     let pool = sqlx::SqlitePool::connect(&first.file().url()).await.expect("a pool");
     let second = Client::<Sqlite>::with_namespace(pool.clone(), "elsewhere_").expect("a client");
     second.migrate().await.expect("a second installation");
-    let tables: Vec<String> = sqlx::query_scalar("select name from sqlite_master where type = 'table' and name like 'elsewhere%'")
-        .fetch_all(&pool)
-        .await
-        .expect("tables");
+    let tables: Vec<String> =
+        sqlx::query_scalar("select name from sqlite_master where type = 'table' and name like 'elsewhere%'")
+            .fetch_all(&pool)
+            .await
+            .expect("tables");
     assert!(tables.len() > 5);
     second.close().await;
     for table in tables.iter().rev() {

@@ -74,7 +74,9 @@ async fn ensure_keeps_two_partitions_ahead() {
     let installation = harness::postgres().await;
     let stream = small(&installation, "events", 10).await;
     assert_eq!(leaves(&installation, stream, 10, 0).await, [0, 1, 2]);
-    for (produced, expected) in [(8, vec![0, 1, 2]), (1, vec![0, 1, 2, 3]), (9, vec![0, 1, 2, 3]), (1, vec![0, 1, 2, 3, 4])] {
+    for (produced, expected) in
+        [(8, vec![0, 1, 2]), (1, vec![0, 1, 2, 3]), (9, vec![0, 1, 2, 3]), (1, vec![0, 1, 2, 3, 4])]
+    {
         installation.produce(stream, produced).await;
         let bound = installation.backend.partition_ensure(stream).await.expect("room").expect("a bound");
         let found = leaves(&installation, stream, 10, 0).await;
@@ -107,12 +109,16 @@ async fn ensure_waits_for_no_open_producer() {
     let stream = small(&installation, "events", 10).await;
     drop_leaves(&installation, stream, 10, 10).await;
     let mut open = installation.pool().begin().await.expect("a transaction");
-    let statement = format!("insert into {} (schema_version, codec, payload) values (1, 0, '{{}}')", installation.table_of("message_log", stream));
+    let statement = format!(
+        "insert into {} (schema_version, codec, payload) values (1, 0, '{{}}')",
+        installation.table_of("message_log", stream)
+    );
     sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *open).await.expect("a message");
 
     let mut other = installation.pool().acquire().await.expect("a connection");
     let log = installation.table_of("message_log", stream);
-    let naive = format!("set lock_timeout = '200ms'; create table {log}_9 partition of {log} for values from (90) to (100)");
+    let naive =
+        format!("set lock_timeout = '200ms'; create table {log}_9 partition of {log} for values from (90) to (100)");
     let refused = sqlx::raw_sql(AssertSqlSafe(naive)).execute(&mut *other).await;
     assert!(refused.is_err_and(|err| err.to_string().contains("lock timeout")), "the open producer is in the way");
 

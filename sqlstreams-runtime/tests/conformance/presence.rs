@@ -89,7 +89,9 @@ async fn renew_extends_a_presence(installation: &Installation) {
     let left = async || {
         let presence = installation.table("presence");
         let seconds = if installation.is_postgres() {
-            format!("select extract(epoch from expires_at - clock_timestamp())::bigint from {presence} where process = 'a test'")
+            format!(
+                "select extract(epoch from expires_at - clock_timestamp())::bigint from {presence} where process = 'a test'"
+            )
         } else {
             format!("select cast(expires_at / 1000000.0 - unixepoch('subsec') as integer) from {presence}")
         };

@@ -118,7 +118,7 @@ fn waiting(consumer: Consumer, going: watch::Receiver<bool>) -> Consumer {
             going.wait_for(|go| *go).await?;
             std::mem::forget(unfinished);
             say(format_args!("finished {}", order.number));
-            if order.number % 2 == 0 { Ok(Outcome::Done) } else { Ok(Outcome::Dead("too late".to_owned())) }
+            if order.number.is_multiple_of(2) { Ok(Outcome::Done) } else { Ok(Outcome::Dead("too late".to_owned())) }
         }
     })
 }

@@ -69,8 +69,14 @@ impl PostgresBackend {
     pub fn new(pool: PgPool, schema: &str) -> Result<Self, Error> {
         check_schema(schema)?;
         let options = engine_options(pool.connect_options().as_ref().clone());
+        let shared = SharedStatements::fill(Names { schema, stream: 0 });
         let own = |connections| {
+            let prepare = shared.connection_prepare.clone();
             checked_after_a_pause(PgPoolOptions::new())
+                .after_connect(move |connection, _| {
+                    let prepare = sqlx::raw_sql(prepare.clone());
+                    Box::pin(async move { prepare.execute(connection).await.map(drop) })
+                })
                 .max_connections(connections)
                 .acquire_timeout(Duration::from_secs(10))
                 .idle_timeout(Duration::from_secs(300))
@@ -81,7 +87,7 @@ impl PostgresBackend {
             engine: own(ENGINE_CONNECTIONS),
             renewals: own(1),
             schema: schema.to_owned(),
-            shared: SharedStatements::fill(Names { schema, stream: 0 }),
+            shared,
             streams: RwLock::default(),
             wake: wake::Listener::default(),
         })

@@ -5,6 +5,7 @@ use crate::backend::template::statements;
 statements! {
     /// Statements on the shared tables.
     SharedStatements {
+        connection_prepare,
         group_create,
         group_update,
         migration_list,

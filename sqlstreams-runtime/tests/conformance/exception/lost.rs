@@ -107,7 +107,9 @@ async fn take_counts_a_lost_owner_for_messages_that_it_does_not_give(installatio
     let expected = ["1 inflight 1/1/0/1", "2 ready 1/1/0/1", "3 ready 1/1/0/1"];
     assert_eq!(setting.troubles().await, expected, "they wait for their turn, and lost one owner each");
     let queue = installation.table_of("exception_queue", setting.stream);
-    let owned = format!("select count(*) from {queue} where status = 'ready' and (token is not null or presence_id is not null)");
+    let owned = format!(
+        "select count(*) from {queue} where status = 'ready' and (token is not null or presence_id is not null)"
+    );
     assert_eq!(installation.number(&owned).await, 0, "nobody owns what waits");
 }
 

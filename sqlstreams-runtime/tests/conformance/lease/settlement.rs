@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use sqlstreams_runtime::Timestamp;
 use sqlstreams_runtime::backend::{ExceptionNext, ExceptionParams, ProgressParams, SettleParams};
 use sqlstreams_runtime::identity::{GroupId, LeaseToken, PresenceId, StreamId};
-use sqlstreams_runtime::Timestamp;
 
 use crate::harness::{Installation, on_both, retry, settle_params, trouble};
 
@@ -89,7 +89,12 @@ async fn settle_keeps_version_key_and_error(installation: &Installation) {
         ..trouble(message, next)
     };
     let exceptions = vec![
-        keyed(1, Some("a key, 'with' \"quotes\" {}"), 3, ExceptionNext::Retry { after: MINUTE, error: "é, \\ 'x' NULL".into() }),
+        keyed(
+            1,
+            Some("a key, 'with' \"quotes\" {}"),
+            3,
+            ExceptionNext::Retry { after: MINUTE, error: "é, \\ 'x' NULL".into() },
+        ),
         keyed(2, None, 1, ExceptionNext::Dead { error: String::new() }),
         keyed(3, Some(""), 2, ExceptionNext::Later { after: MINUTE }),
     ];
@@ -183,10 +188,8 @@ async fn settle_and_a_takeover_never_both_win(installation: &Installation) {
         let (token, _) = installation.claim(stream, group, owner, 1).await;
         installation.expire(owner).await;
         let params = SettleParams { exceptions: vec![trouble(round, retry(MINUTE))], ..settle_params(stream, token) };
-        let (settled, taken) = tokio::join!(
-            mine.lease_settle(&params),
-            theirs.lease_reclaim(stream, group, thief, LeaseToken::mint()),
-        );
+        let (settled, taken) =
+            tokio::join!(mine.lease_settle(&params), theirs.lease_reclaim(stream, group, thief, LeaseToken::mint()),);
         let (settled, taken) = (settled.expect("an answer"), taken.expect("an answer"));
         assert!(settled != taken.is_some(), "round {round}: settled {settled}, taken over {taken:?}");
         let row = format!("{round} ready 1/1/0/0");

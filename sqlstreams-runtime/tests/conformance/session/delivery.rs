@@ -50,7 +50,8 @@ async fn a_produced_message_is_handled_with_everything_right_in_its_delivery<Db:
     let running = start(consumer);
     let began = SystemTime::now();
     // One is produced before anybody waits for it, one when somebody does; one has odd but allowed texts.
-    for order in [Order::new(7), Order { note: "ä\n\"\\ \u{1F600} \\u0000".to_owned(), ..Order::of(8, "ü", "x-1_y") }] {
+    for order in [Order::new(7), Order { note: "ä\n\"\\ \u{1F600} \\u0000".to_owned(), ..Order::of(8, "ü", "x-1_y") }]
+    {
         let id = orders.produce(&order).await.expect("an order can be produced");
         let mut handled = take(&mut calls, 2).await;
         handled.sort_by_key(|(_, delivery)| delivery.group().to_owned());

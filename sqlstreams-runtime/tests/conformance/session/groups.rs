@@ -75,11 +75,8 @@ async fn several_groups_in_one_consumer_each_get_the_messages_that_they_are_boun
     assert_eq!(of_group::<All>(&handled), (0..60).collect::<Vec<_>>());
     assert_eq!(of_group::<OfEu>(&handled), expected(|order| order.region == "eu"));
     assert_eq!(of_group::<CreatedOrUs>(&handled), expected(|order| order.region == "us" || order.kind == "created"));
-    for position in [
-        world.settled::<All>().await,
-        world.settled::<OfEu>().await,
-        world.settled::<CreatedOrUs>().await,
-    ] {
+    for position in [world.settled::<All>().await, world.settled::<OfEu>().await, world.settled::<CreatedOrUs>().await]
+    {
         assert_eq!(position.claimed, position.head);
     }
     let done: Vec<_> = running.stop().await.into_iter().map(|summary| (summary.group, summary.done)).collect();

@@ -60,7 +60,7 @@ async fn the_concurrency_is_reached_and_never_exceeded_also_by_messages_in_troub
             everybody.wait().await;
             drop(inside);
             let _ = sender.send(order.number);
-            if order.number % 2 == 0 && delivery.attempt() == 0 {
+            if order.number.is_multiple_of(2) && delivery.attempt() == 0 {
                 return Err("the first time".into());
             }
             Ok(Outcome::Done)
@@ -113,7 +113,7 @@ async fn a_concurrency_of_one_handles_in_the_order_of_the_ids<Db: Engine>() {
     let consumer = world.client.consumer().concurrency(1).group_fn::<All, _, _>(move |order: Order, _| {
         let sender = sender.clone();
         async move {
-            if order.number % 3 == 0 {
+            if order.number.is_multiple_of(3) {
                 tokio::task::yield_now().await;
             }
             let _ = sender.send(order.number);

@@ -30,7 +30,9 @@ fn counts(delivery: &Delivery) -> (u32, u32, u32) {
 }
 
 async fn dead_letters<Db: Engine, G: Group>(world: &World<Db>, count: i64) -> Vec<DeadLetter> {
-    world.reaches::<G>("its dead letters", |position| position.dead == count && position.settled == position.head).await;
+    world
+        .reaches::<G>("its dead letters", |position| position.dead == count && position.settled == position.head)
+        .await;
     world.client.dead_letters::<G>(MessageId(0), 1000).await.expect("dead letters can be listed")
 }
 
@@ -78,8 +80,13 @@ async fn a_message_that_is_put_off_spends_no_strike<Db: Engine>() {
 
 async fn the_delays_between_failures_are_those_of_the_policy<Db: Engine>() {
     const HOUR: Duration = Duration::from_secs(3600);
-    const SLOW: RetryPolicy =
-        RetryPolicy { retries: 4, first_delay: HOUR, max_delay: Duration::from_secs(3 * 3600), factor: 2, jitter_percent: 0 };
+    const SLOW: RetryPolicy = RetryPolicy {
+        retries: 4,
+        first_delay: HOUR,
+        max_delay: Duration::from_secs(3 * 3600),
+        factor: 2,
+        jitter_percent: 0,
+    };
     group!(Slow, Order, "slow", retry: SLOW);
     let world = World::<Db>::new().await;
     let orders = world.producer::<Order>().await;
@@ -164,7 +171,10 @@ async fn spent_retries_end_as_a_dead_letter_with_a_text_of_at_most_1_kib<Db: Eng
     let running = start(consumer);
     take(&mut calls, 4 + 4 + 1).await;
     let dead = dead_letters::<Db, All>(&world, 3).await;
-    assert_eq!(dead.iter().map(|letter| (letter.id, letter.attempts)).collect::<Vec<_>>(), [(ids[0], 4), (ids[1], 4), (ids[2], 1)]);
+    assert_eq!(
+        dead.iter().map(|letter| (letter.id, letter.attempts)).collect::<Vec<_>>(),
+        [(ids[0], 4), (ids[1], 4), (ids[2], 1)]
+    );
     assert_eq!(dead[0].error, format!("x{}", "ä".repeat(511)));
     assert_eq!(dead[1].error, "the amount is no number: invalid digit found in string");
     assert_eq!(dead[2].error, "z".repeat(1024));

@@ -19,16 +19,9 @@ struct Inner {
     spans: Mutex<Vec<&'static str>>,
     warnings: Mutex<Vec<String>>,
     last_id: AtomicU64,
-    /// Told of each warning.
-    warned: Option<fn(&str)>,
 }
 
 impl Recorder {
-    /// One that also tells of each warning at once.
-    pub fn telling(warned: fn(&str)) -> Self {
-        Self { inner: Arc::new(Inner { warned: Some(warned), ..Inner::default() }) }
-    }
-
     /// The names of all spans, in the order of their beginnings.
     pub fn spans(&self) -> Vec<&'static str> {
         self.inner.spans.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -61,9 +54,6 @@ impl Subscriber for Recorder {
         }
         let mut text = Text::default();
         event.record(&mut text);
-        if let Some(warned) = self.inner.warned {
-            warned(&text.0);
-        }
         self.inner.warnings.lock().unwrap_or_else(PoisonError::into_inner).push(text.0);
     }
 

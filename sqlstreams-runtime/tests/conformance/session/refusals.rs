@@ -151,7 +151,13 @@ async fn a_payload_of_nothing_is_refused<Db: Engine>() {
 async fn a_value_that_can_not_stand_in_the_routing_key_is_refused_with_its_field<Db: Engine>() {
     let (world, orders, watch) = producer::<Db, Order>().await;
     let long = SECRET.repeat(20);
-    let values = [("", "at least one"), ("hunter2.x", "`.`"), ("hunter2*", "`*`"), ("hunter2 ", "white space"), (&*long, "100 bytes")];
+    let values = [
+        ("", "at least one"),
+        ("hunter2.x", "`.`"),
+        ("hunter2*", "`*`"),
+        ("hunter2 ", "white space"),
+        (&*long, "100 bytes"),
+    ];
     for (value, rule) in values {
         for (field, order) in [("region", Order::of(1, value, "created")), ("kind", Order::of(1, "eu", value))] {
             let text = watch.refused("SQLS-0203", orders.produce(&order).await);

@@ -6,7 +6,9 @@ use sqlstreams_runtime::schema::KeyPolicy;
 use sqlstreams_runtime::{Error, Kind, MessageId, Outcome, Recovery};
 use tokio::sync::mpsc::unbounded_channel;
 
-use super::world::{All, Engine, Order, World, group, numbers, on_both_databases, plain_stream, soon, start, take, telling};
+use super::world::{
+    All, Engine, Order, World, group, numbers, on_both_databases, plain_stream, soon, start, take, telling,
+};
 
 on_both_databases! {
     a_build_that_declares_another_shape_for_a_stored_version_is_refused_with_the_difference
@@ -126,7 +128,10 @@ async fn a_build_that_declares_another_shape_for_a_stored_version_is_refused_wit
     // What is stored stays, and another version is welcome.
     world.producer::<first::Opinion>().await;
     world.producer::<next_version::Opinion>().await;
-    assert_eq!(world.numbers("select cast(schema_version as bigint) from {}stream_version_config order by 1").await, [1, 2]);
+    assert_eq!(
+        world.numbers("select cast(schema_version as bigint) from {}stream_version_config order by 1").await,
+        [1, 2]
+    );
 }
 
 async fn a_changed_comment_order_of_fields_or_name_of_a_type_is_no_other_shape<Db: Engine>() {
@@ -225,10 +230,11 @@ async fn two_groups_of_one_name_on_two_streams_are_two_groups<Db: Engine>() {
     let (orders, returns) = (world.producer::<Order>().await, world.producer::<Return>().await);
     let (sender, mut calls) = unbounded_channel();
     let (returned, mut returned_calls) = unbounded_channel();
-    let consumer = telling::<All>(world.client.consumer(), &sender).group_fn::<AllReturns, _, _>(move |message, delivery| {
-        let _ = returned.send((message.number, delivery.stream().to_owned()));
-        async { Ok(Outcome::Done) }
-    });
+    let consumer =
+        telling::<All>(world.client.consumer(), &sender).group_fn::<AllReturns, _, _>(move |message, delivery| {
+            let _ = returned.send((message.number, delivery.stream().to_owned()));
+            async { Ok(Outcome::Done) }
+        });
     let running = start(consumer);
     orders.produce(&Order::new(1)).await.expect("an order can be produced");
     returns.produce(&Return { number: 2 }).await.expect("a return can be produced");

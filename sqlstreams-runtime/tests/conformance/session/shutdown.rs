@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlstreams_runtime::{Consumer, Delivery, Outcome};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use sqlstreams_runtime::{Consumer, Delivery, Kind, Outcome};
 use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::world::{All, Engine, LIMIT, Order, Running, Told, World, group, numbers, on_both_databases, soon, start, take, telling};
+use super::world::{
+    All, Engine, LIMIT, Order, Running, Told, World, group, numbers, on_both_databases, soon, start, take, telling,
+};
 
 on_both_databases! {
     a_shutdown_under_load_lets_running_handlers_finish_and_hands_the_rest_back_at_once
@@ -15,6 +17,8 @@ on_both_databases! {
     an_idle_consumer_stops_and_leaves_nothing_behind
     what_was_handled_and_not_yet_settled_is_settled_by_the_shutdown
     a_dropped_consumer_drops_its_handlers_and_others_take_over_when_its_lease_is_over
+    a_client_closes_after_its_consumers_have_ended
+    a_client_that_closes_ends_its_running_consumers
 }
 
 /// Far longer than a test waits: what comes all the same was handed back, and did not expire.
@@ -168,4 +172,27 @@ async fn a_dropped_consumer_drops_its_handlers_and_others_take_over_when_its_lea
     // 3 was handled; whether a heartbeat reported it before the end is a matter of time.
     let again = Stuck::is_handled_elsewhere(&world).await;
     assert!(again.is_empty() || again == [3], "{again:?}");
+}
+
+async fn a_client_closes_after_its_consumers_have_ended<Db: Engine>() {
+    let world = World::<Db>::new().await;
+    let orders = world.producer::<Order>().await;
+    let (sender, mut calls) = unbounded_channel();
+    let running = start(telling::<All>(world.client.consumer(), &sender));
+    orders.produce(&Order::new(0)).await.expect("an order can be produced");
+    take(&mut calls, 1).await;
+    running.stop().await;
+    soon("the client's end", world.client.close()).await;
+}
+
+async fn a_client_that_closes_ends_its_running_consumers<Db: Engine>() {
+    let world = World::<Db>::new().await;
+    let orders = world.producer::<Order>().await;
+    let (sender, mut calls) = unbounded_channel();
+    let running = start(telling::<All>(world.client.consumer(), &sender));
+    orders.produce(&Order::new(0)).await.expect("an order can be produced");
+    take(&mut calls, 1).await;
+    soon("the client's end", world.client.close()).await;
+    let err = running.end().await.expect_err("a consumer can't go on without its client");
+    assert_eq!(err.kind(), Kind::Shutdown, "{err}");
 }

@@ -7,7 +7,7 @@ use sqlstreams_runtime::{MessageId, Outcome};
 use tracing::subscriber;
 
 use super::recorder::Recorder;
-use super::world::{All, Engine, Order, World, deciding, on_both_databases, take, start, until};
+use super::world::{All, Engine, Order, World, deciding, on_both_databases, start, take, until};
 
 on_both_databases! {
     #[tokio::test]
@@ -48,10 +48,26 @@ async fn spans_are_named_after_the_methods_of_the_port<Db: Engine>() {
     let strange: Vec<_> = seen.difference(&methods).collect();
     assert!(strange.is_empty(), "no methods of the port: {strange:?}");
     let expected = [
-        "claim.take", "cursor.position", "exception.dead", "exception.due", "exception.settle", "exception.take",
-        "group.register", "lease.reclaim", "lease.settle", "message.produce", "message.read", "migration.apply",
-        "migration.check", "parked.take", "presence.enter", "presence.leave", "presence.renew", "stream.register",
-        "wake.send", "wake.wait",
+        "claim.take",
+        "cursor.position",
+        "exception.dead",
+        "exception.due",
+        "exception.settle",
+        "exception.take",
+        "group.register",
+        "lease.reclaim",
+        "lease.settle",
+        "message.produce",
+        "message.read",
+        "migration.apply",
+        "migration.check",
+        "parked.take",
+        "presence.enter",
+        "presence.leave",
+        "presence.renew",
+        "stream.register",
+        "wake.send",
+        "wake.wait",
     ];
     for name in expected {
         assert!(seen.contains(name), "no span {name} in {seen:?}");

@@ -134,9 +134,10 @@ async fn a_message_in_trouble_waits_for_a_build_that_reads_its_version<Db: Engin
     let world = World::<Db>::new().await;
     let (olds, news) = (world.producer::<Old>().await, world.producer::<New>().await);
     news.produce_batch(&new(0..3)).await.expect("bills can be produced");
-    let failing = world.client.consumer().group_fn::<NewReaders, _, _>(|_, _| async {
-        Ok(Outcome::Later(std::time::Duration::from_millis(1500)))
-    });
+    let failing = world
+        .client
+        .consumer()
+        .group_fn::<NewReaders, _, _>(|_, _| async { Ok(Outcome::Later(std::time::Duration::from_millis(1500))) });
     let running = start(failing);
     world.reaches::<NewReaders>("three bills that wait", |position| position.ready == 3).await;
     running.stop().await;
@@ -145,7 +146,8 @@ async fn a_message_in_trouble_waits_for_a_build_that_reads_its_version<Db: Engin
     let running = start(old_build(&world, &sender));
     super::world::until("the bills' time", async || {
         let now = if Db::KIND == "postgres" { "clock_timestamp()" } else { "unixepoch('subsec') * 1000000" };
-        let due = format!("select count(*) from {{}}exception_queue_1 where status = 'ready' and can_run_after < {now}");
+        let due =
+            format!("select count(*) from {{}}exception_queue_1 where status = 'ready' and can_run_after < {now}");
         world.number(&due).await == 3
     })
     .await;

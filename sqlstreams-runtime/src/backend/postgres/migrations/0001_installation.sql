@@ -248,6 +248,7 @@ begin
             primary key (consumer_group_id, message_id)
         ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
         create index on "{schema}"."exception_queue_#" (consumer_group_id, can_run_after) where status = 'ready';
+        create index on "{schema}"."exception_queue_#" (consumer_group_id, can_run_after) where status = 'ready' and kills > 0;
         create index "exception_queue_#_open" on "{schema}"."exception_queue_#" (consumer_group_id, message_id) where status in ('ready', 'inflight', 'deferred');
         create index on "{schema}"."exception_queue_#" (consumer_group_id, message_key, message_id) where status in ('ready', 'inflight', 'deferred');
         create unique index on "{schema}"."exception_queue_#" (consumer_group_id, message_key) where held_to is not null;

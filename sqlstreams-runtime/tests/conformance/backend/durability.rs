@@ -238,7 +238,6 @@ async fn settlements_are_on_the_disk(lab: &Lab) {
 async fn lost_owners_are_counted_on_the_disk(lab: &Lab) {
     lab.installation.produce(lab.stream, 10 * REPEATS).await;
     let backend = lab.installation.another().await;
-    let claims = claim_params(lab.stream, lab.group, lab.presence, 1);
     let reclaiming = lab
         .unflushed(
             async |_number| {
@@ -247,7 +246,7 @@ async fn lost_owners_are_counted_on_the_disk(lab: &Lab) {
                 lab.installation.claim(lab.stream, lab.group, gone.id, 1).await;
             },
             async |()| {
-                let taken = backend.lease_reclaim(lab.stream, lab.group, claims.presence, LeaseToken::mint()).await;
+                let taken = backend.lease_reclaim(lab.stream, lab.group, lab.presence, LeaseToken::mint()).await;
                 assert_eq!(taken.expect("a look").expect("a range without owner").reclaims, 1);
             },
         )

@@ -9,7 +9,8 @@ use tokio::sync::{Barrier, Semaphore, mpsc::unbounded_channel};
 use super::world::{All, Engine, Order, World, group, on_both_databases, quick, soon, start};
 
 on_both_databases! {
-    the_concurrency_is_reached_and_never_exceeded_also_by_messages_in_trouble
+    the_concurrency_is_reached_and_never_exceeded
+    messages_in_trouble_and_fresh_ones_share_the_concurrency
     each_group_has_a_concurrency_of_its_own
     a_concurrency_of_one_handles_in_the_order_of_the_ids
     a_handler_that_waits_does_not_keep_others_from_running
@@ -43,7 +44,7 @@ impl Drop for Inside {
     }
 }
 
-async fn the_concurrency_is_reached_and_never_exceeded_also_by_messages_in_trouble<Db: Engine>() {
+async fn the_concurrency_is_reached_and_never_exceeded<Db: Engine>() {
     const AT_ONCE: usize = 5;
     const MESSAGES: usize = 50;
     let world = World::<Db>::new().await;
@@ -55,8 +56,7 @@ async fn the_concurrency_is_reached_and_never_exceeded_also_by_messages_in_troub
     let consumer = world.client.consumer().concurrency(AT_ONCE).group_fn::<All, _, _>(move |order: Order, delivery| {
         let (inside, everybody, sender) = (inside.enter(), Arc::clone(&everybody), sender.clone());
         async move {
-            // Nobody leaves before as many have come as may run at once. Half of the messages fail once, so that
-            // fresh ones and those in trouble run together: both times a multiple of the barrier's size.
+            // Nobody leaves before as many have come as may run at once. Half of the messages fail once.
             everybody.wait().await;
             drop(inside);
             let _ = sender.send(order.number);
@@ -73,6 +73,50 @@ async fn the_concurrency_is_reached_and_never_exceeded_also_by_messages_in_troub
     assert_eq!(counter.most(), AT_ONCE);
     let summary = &running.stop().await[0];
     assert_eq!((summary.done, summary.retried), (MESSAGES as u64, MESSAGES as u64 / 2));
+}
+
+async fn messages_in_trouble_and_fresh_ones_share_the_concurrency<Db: Engine>() {
+    group!(Beside, Order, "beside");
+    let world = World::<Db>::new().await;
+    let orders = world.producer::<Order>().await;
+    let counter = Arc::new(Counter::default());
+    let gate = Arc::new(Semaphore::new(0));
+    let (inside, waiting) = (Arc::clone(&counter), Arc::clone(&gate));
+    let ((sender, mut started), (beside, mut beside_handled)) = (unbounded_channel(), unbounded_channel());
+    let consumer = world.client.consumer().concurrency(3).group_fn::<All, _, _>(move |order: Order, delivery| {
+        let (inside, gate, sender) = (inside.enter(), Arc::clone(&waiting), sender.clone());
+        async move {
+            let _inside = inside;
+            if order.number < 3 && delivery.attempt() == 0 {
+                return Err("the first time".into());
+            }
+            let _ = sender.send(order.number);
+            gate.acquire().await?.forget();
+            Ok(Outcome::Done)
+        }
+    });
+    let running = start(consumer.group_fn::<Beside, _, _>(move |order: Order, _| {
+        let _ = beside.send(order.number);
+        async { Ok(Outcome::Done) }
+    }));
+    orders.produce_batch(&Order::many(0..3)).await.expect("a batch can be produced");
+    for _ in 0..3 {
+        assert!(soon("a message in trouble", started.recv()).await.is_some_and(|number| number < 3));
+    }
+    // All places are taken by messages in trouble when fresh ones come and could be started.
+    orders.produce_batch(&Order::many(3..9)).await.expect("a batch can be produced");
+    for number in 0..9 {
+        assert_eq!(soon("a message of the other group", beside_handled.recv()).await, Some(number));
+    }
+    world.reaches::<All>("claimed the fresh ones", |position| position.claimed == position.head).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(counter.most(), 3);
+    gate.add_permits(9);
+    world.settled::<All>().await;
+    assert_eq!(counter.most(), 3);
+    running.stop().await;
 }
 
 async fn each_group_has_a_concurrency_of_its_own<Db: Engine>() {

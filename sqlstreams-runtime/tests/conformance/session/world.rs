@@ -53,6 +53,8 @@ pub trait Engine: sqlstreams_runtime::Database {
     const KIND: &'static str;
     /// What stands before a table's name.
     const TABLES: &'static str;
+    /// A statement that keeps every presence from being renewed until its transaction ends.
+    const HOLD_PRESENCES: &'static str;
 
     /// An empty database.
     fn place() -> impl Future<Output = Self::Place> + Send;
@@ -74,6 +76,7 @@ impl Engine for Postgres {
     type Place = Database;
     const KIND: &'static str = "postgres";
     const TABLES: &'static str = "sqlstreams.";
+    const HOLD_PRESENCES: &'static str = "update sqlstreams.presence set process = process";
 
     async fn place() -> Database {
         fresh_database().await
@@ -103,6 +106,7 @@ impl Engine for Sqlite {
     type Place = SqliteFile;
     const KIND: &'static str = "sqlite";
     const TABLES: &'static str = "sqlstreams_";
+    const HOLD_PRESENCES: &'static str = "update sqlstreams_presence set process = process";
 
     async fn place() -> SqliteFile {
         sqlite_file()

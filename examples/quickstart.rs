@@ -72,7 +72,8 @@ impl Handler for EmailReceipts {
             return Ok(Outcome::Dead("the customer has no email address".to_owned()));
         }
         if order.order_id == "A-1004" && attempt < 3 {
-            self.story.send(format!("email-receipts  {}  attempt {attempt} failed: will be retried", order.order_id))?;
+            self.story
+                .send(format!("email-receipts  {}  attempt {attempt} failed: will be retried", order.order_id))?;
             return Err("the mail server does not answer".into());
         }
         let receipt = format!("{} {}", order.total.amount, order.total.currency);

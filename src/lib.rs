@@ -53,13 +53,13 @@
 //! | `tls-rustls`, `tls-native` | encrypted connections to Postgres, as sqlx offers them |
 
 pub use sqlstreams_derive::{Group, MessageKey, RouteSegment, Stream, bind, route};
-pub use sqlstreams_runtime::{
-    BoxError, Client, Consumer, Database, DeadLetter, Delivery, Error, Group, GroupName, GroupSummary, Handler, Headers,
-    Kind, MessageId, MessageKey, Outcome, Position, Producer, Recovery, RouteSegment, SegmentError, Stall, StallCause,
-    Stream, StreamName, Timestamp,
-};
 pub use sqlstreams_runtime::migrate::Migration;
 pub use sqlstreams_runtime::schema::Start;
+pub use sqlstreams_runtime::{
+    BoxError, Client, Consumer, Database, DeadLetter, Delivery, Error, Group, GroupName, GroupSummary, Handler,
+    Headers, Kind, MessageId, MessageKey, Outcome, Position, Producer, Recovery, RouteSegment, SegmentError, Stall,
+    StallCause, Stream, StreamName, Timestamp,
+};
 
 /// The sqlx that this crate is built with: take transactions and pools from it.
 #[cfg(any(feature = "postgres", feature = "sqlite"))]

@@ -50,7 +50,11 @@ const NAMES_ALLOWED: &[Allowed] = &[
 
 /// Statements that one database needs and the other doesn't.
 const ONLY_IN: &[OnlyIn] = &[
-    OnlyIn { database: "postgres", name: "connection_prepare", reason: "SQLite's durability is a pragma of its options" },
+    OnlyIn {
+        database: "postgres",
+        name: "connection_prepare",
+        reason: "SQLite's durability is a pragma of its options",
+    },
     OnlyIn { database: "postgres", name: "cursor_observe", reason: "SQLite's writers are serial: no fence" },
     OnlyIn { database: "postgres", name: "cursor_stall", reason: "SQLite's writers are serial: no fence" },
     OnlyIn { database: "postgres", name: "migration_lock", reason: "SQLite's transaction begins with the lock" },

@@ -118,13 +118,9 @@ impl<Db: Database> Client<Db> {
         self.inner.store.migration_check().await?;
         let stream = register::stream::<S>(&self.inner.store, partition_size).await?;
         let hub = Arc::clone(&self.inner.hub);
-        let grouping = Grouping::new(
-            self.inner.store.clone(),
-            stream,
-            S::VERSION,
-            Codec::Json.number(),
-            move || hub.produced(stream),
-        );
+        let grouping = Grouping::new(self.inner.store.clone(), stream, S::VERSION, Codec::Json.number(), move || {
+            hub.produced(stream)
+        });
         Ok(Producer { client: self.clone(), stream, grouping, payload: PhantomData })
     }
 
@@ -219,10 +215,7 @@ impl<S: Stream, Db: Database> Producer<S, Db> {
     ///
     /// # Cancellation
     /// A dropped call's messages are all appended, or none is.
-    pub async fn produce_batch<'a>(
-        &self,
-        payloads: impl IntoIterator<Item = &'a S>,
-    ) -> Result<Vec<MessageId>, Error> {
+    pub async fn produce_batch<'a>(&self, payloads: impl IntoIterator<Item = &'a S>) -> Result<Vec<MessageId>, Error> {
         let messages = encode_all(payloads)?;
         if messages.is_empty() {
             return Ok(Vec::new());

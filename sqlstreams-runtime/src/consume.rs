@@ -32,8 +32,8 @@ mod presence;
 mod range;
 mod recover;
 mod session;
-mod signal;
 mod settle;
+mod signal;
 mod stall;
 
 use handler::{Closure, Dispatch, Typed};
@@ -168,7 +168,11 @@ impl Consumer {
     /// when its lease is over. Use `shutdown` to stop cleanly.
     pub async fn run_until(self, shutdown: impl Future<Output = ()>) -> Result<Vec<GroupSummary>, Error> {
         if self.groups.is_empty() {
-            return Err(Error::new(Kind::Declaration, "SQLS-0312", "the consumer has no group - add one with `.group(…)`"));
+            return Err(Error::new(
+                Kind::Declaration,
+                "SQLS-0312",
+                "the consumer has no group - add one with `.group(…)`",
+            ));
         }
         self.store.migration_check().await?;
         let presence = PresenceId::mint();
@@ -204,8 +208,7 @@ impl Consumer {
         let mut sessions: Vec<Arc<Session>> = Vec::with_capacity(self.groups.len());
         for declared in &self.groups {
             let stream = (declared.register)(self.store.clone()).await?;
-            let group =
-                register::group(&self.store, stream, declared.name, &declared.config, declared.start).await?;
+            let group = register::group(&self.store, stream, declared.name, &declared.config, declared.start).await?;
             if sessions.iter().any(|session| session.group == group.id) {
                 return Err(Error::new(
                     Kind::Declaration,
@@ -310,7 +313,14 @@ impl Running {
                 });
             }
         }
-        let heart = Heart { store: self.store.clone(), params, sessions: self.sessions.clone(), expires, beats: 0 };
+        let heart = Heart {
+            store: self.store.clone(),
+            params,
+            sessions: self.sessions.clone(),
+            expires,
+            beats: 0,
+            given_up: Vec::new(),
+        };
         self.background.spawn(heart.run(self.stop.clone()));
         self.background.spawn(listen(self.store.clone(), Arc::clone(hub), self.stop.clone()));
     }
@@ -321,7 +331,9 @@ impl Running {
             match ended {
                 Ok(Ok(())) => {}
                 Ok(Err(err)) => return err,
-                Err(err) => return Error::new(Kind::Database, "SQLS-0999", "a task of the consumer ended").with_source(err),
+                Err(err) => {
+                    return Error::new(Kind::Database, "SQLS-0999", "a task of the consumer ended").with_source(err);
+                }
             }
         }
         std::future::pending().await
@@ -343,7 +355,9 @@ impl Running {
             }
         };
         if tokio::time::timeout(self.shutdown_within, finishing).await.is_err() {
-            tracing::warn!("handlers were still running when the shutdown's time was over; their messages are handed back");
+            tracing::warn!(
+                "handlers were still running when the shutdown's time was over; their messages are handed back"
+            );
         }
         let closing = async {
             for session in &self.sessions {

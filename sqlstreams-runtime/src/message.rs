@@ -16,7 +16,9 @@ use crate::time::Timestamp;
     message = "`{Self}` is not a stream's payload",
     label = "add `#[derive(Stream)]` and `#[stream(name = \"…\", version = 1)]` to `{Self}`"
 )]
-pub trait Stream: serde::Serialize + serde::de::DeserializeOwned + schemars::JsonSchema + Send + Sync + 'static {
+pub trait Stream:
+    serde::Serialize + serde::de::DeserializeOwned + schemars::JsonSchema + Send + Sync + 'static
+{
     /// The stream's name.
     const NAME: &'static str;
     /// The payload's version, from 1.

@@ -99,13 +99,17 @@ pub(crate) async fn group(
     config: &GroupConfig,
     start: Start,
 ) -> Result<GroupRow, Error> {
-    let declared = GroupName::new(name)
-        .map_err(|problem| Error::new(Kind::Declaration, "SQLS-0309", format!("group name {name:?} is not usable: {problem}")))?;
+    let declared = GroupName::new(name).map_err(|problem| {
+        Error::new(Kind::Declaration, "SQLS-0309", format!("group name {name:?} is not usable: {problem}"))
+    })?;
     if config.keys != KeyPolicy::Parallel {
         return Err(Error::new(
             Kind::Declaration,
             "SQLS-0310",
-            format!("group \"{name}\" declares keys = \"{}\", which this version does not run yet - declare \"parallel\"", config.keys.as_str()),
+            format!(
+                "group \"{name}\" declares keys = \"{}\", which this version does not run yet - declare \"parallel\"",
+                config.keys.as_str()
+            ),
         ));
     }
     let params = GroupParams {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use crate::backend::{
-    Backend, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams, GroupParams,
-    GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, SettleParams, StallCause, StreamParams,
-    StreamRow,
+    Backend, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams,
+    GroupParams, GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, SettleParams, StallCause,
+    StreamParams, StreamRow,
 };
 use crate::error::{Error, Recovery};
 use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};

@@ -434,11 +434,7 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Takes at most `width` ids of a parked range whose version is in `versions`, as a lease. Not
     /// idempotent: after a lost answer `lease_find` tells.
-    async fn parked_take(
-        &self,
-        params: &ClaimParams,
-        versions: &[i32],
-    ) -> Result<Option<LeaseRow>, Error>;
+    async fn parked_take(&self, params: &ClaimParams, versions: &[i32]) -> Result<Option<LeaseRow>, Error>;
 
     /// Takes due messages in trouble, and those whose owner is gone; a message that lost too many owners
     /// dies instead. Not idempotent: after a lost answer `exception_return` gives them back.

@@ -112,7 +112,8 @@ impl Claimer {
             return Err(missing(&session));
         }
         if row.high > row.low {
-            let lease = LeaseRow { token, low: row.low, high: row.high, only_version: None, reclaims: 0, done: Vec::new() };
+            let lease =
+                LeaseRow { token, low: row.low, high: row.high, only_version: None, reclaims: 0, done: Vec::new() };
             self.reading.start(session, lease);
         } else {
             session.forget(token);
@@ -182,12 +183,8 @@ impl Claimer {
         let causes = session.store.cursor_stall(session.stream, session.group).await.unwrap_or_default();
         let lasts = self.waits.lasts(now).unwrap_or(STALL_AFTER);
         session.counts.stalled.set(lasts.as_secs_f64());
-        let stall = Stall {
-            stream: session.stream_name.to_string(),
-            group: session.group_name.to_string(),
-            lasts,
-            causes,
-        };
+        let stall =
+            Stall { stream: session.stream_name.to_string(), group: session.group_name.to_string(), lasts, causes };
         let mut current = lock(&session.stall);
         if current.as_ref().is_none_or(|known| known.causes != stall.causes) {
             tracing::warn!(stream = %stall.stream, group = %stall.group, seconds = lasts.as_secs(), causes = ?stall.causes,
@@ -227,7 +224,10 @@ fn missing(session: &Session) -> Error {
     Error::new(
         Kind::Declaration,
         "SQLS-0304",
-        format!("group \"{}\" of stream \"{}\" was removed while it was consuming", session.group_name, session.stream_name),
+        format!(
+            "group \"{}\" of stream \"{}\" was removed while it was consuming",
+            session.group_name, session.stream_name
+        ),
     )
 }
 
@@ -237,21 +237,30 @@ async fn recover(session: &Arc<Session>, token: LeaseToken, err: Error) -> Resul
         session.forget(token);
         return Err(err);
     }
+    match find(session, token).await {
+        Ok(Some(lease)) => admit(session, lease).await,
+        Ok(None) => {
+            session.forget(token);
+            Err(err)
+        }
+        Err(again) => {
+            session.forget(token);
+            Err(again)
+        }
+    }
+}
+
+/// The lease of a statement whose answer was lost; asks until the database tells. A lease that nobody looks for
+/// would be this process's for a minute.
+pub(crate) async fn find(session: &Session, token: LeaseToken) -> Result<Option<LeaseRow>, Error> {
     loop {
         match session.store.lease_find(session.stream, token).await {
-            Ok(Some(lease)) => return admit(session, lease).await,
-            Ok(None) => {
-                session.forget(token);
-                return Err(err);
-            }
-            Err(again) if again.recovery() == Recovery::Permanent || session.closing.is_raised() => {
-                session.forget(token);
-                return Err(again);
-            }
-            Err(again) => {
-                tracing::warn!(stream = %session.stream_name, error = %again, "looking for a claim whose answer was lost");
+            Err(err) if err.recovery() == Recovery::Transient && !session.closing.is_raised() => {
+                tracing::warn!(stream = %session.stream_name, group = %session.group_name, error = %err,
+                    "looking for a lease whose answer was lost");
                 tokio::time::sleep(AFTER_ERROR).await;
             }
+            found => return found,
         }
     }
 }

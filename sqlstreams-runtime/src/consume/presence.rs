@@ -19,6 +19,9 @@ pub(crate) struct Heart {
     /// When the presence expires, judged by this process: from before the last successful renewal was sent.
     pub(crate) expires: Instant,
     pub(crate) beats: u32,
+    /// What was given up when the presence expired, to be given back when the database answers again: this
+    /// presence lives on then, so nobody would take it over.
+    pub(crate) given_up: Vec<(Arc<Session>, Vec<ProgressParams>)>,
 }
 
 impl Heart {
@@ -30,6 +33,11 @@ impl Heart {
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = stop.cancelled() => return,
+            }
+            if Instant::now() >= self.expires {
+                // Late, as after a freeze. The report tells which ranges are lost, and nothing tells it of messages
+                // in trouble.
+                self.sessions.iter().for_each(|session| session.drop_exceptions());
             }
             wait = match self.beat().await {
                 Ok(()) => every,
@@ -62,6 +70,10 @@ impl Heart {
         for session in &self.sessions {
             session.set_present(true);
         }
+        while let Some((session, ranges)) = self.given_up.last() {
+            session.store.lease_return(session.stream, ranges).await?;
+            self.given_up.pop();
+        }
         self.beats = self.beats.wrapping_add(1);
         for session in &self.sessions {
             // An idle group has nothing to report; now and then it still asks, so that a lease that nobody
@@ -78,14 +90,19 @@ impl Heart {
     }
 
     /// The presence expired: others may own everything by now. Handlers are dropped, nothing is recorded.
-    fn lose_everything(&self) {
+    fn lose_everything(&mut self) {
         for session in &self.sessions {
             session.set_present(false);
             session.drop_exceptions();
+            let mut ranges = Vec::new();
             for range in session.open_ranges() {
                 tracing::warn!(stream = %session.stream_name, group = %session.group_name,
                     "this process's presence expired; a range is left to others");
                 session.lose(&range);
+                ranges.push(ProgressParams { token: range.lease.token, done: range.done_intervals() });
+            }
+            if !ranges.is_empty() {
+                self.given_up.push((Arc::clone(session), ranges));
             }
         }
     }
@@ -104,8 +121,7 @@ async fn report(session: &Arc<Session>) -> Result<(), Error> {
         .iter()
         .filter_map(|range| Some(ProgressParams { token: range.lease.token, done: range.progress()? }))
         .collect();
-    let owned =
-        session.store.lease_report(session.stream, session.group, session.presence, &tokens, &progress).await?;
+    let owned = session.store.lease_report(session.stream, session.group, session.presence, &tokens, &progress).await?;
     let still_open = session.open_ranges();
     for range in open {
         let token = range.lease.token;

@@ -155,8 +155,7 @@ mod tests {
     }
 
     fn range(ids: &[i64], done: Vec<(i64, i64)>) -> Range {
-        let lease =
-            LeaseRow { token: LeaseToken::mint(), low: 0, high: 10, only_version: None, reclaims: 0, done };
+        let lease = LeaseRow { token: LeaseToken::mint(), low: 0, high: 10, only_version: None, reclaims: 0, done };
         Range::new(lease, ids.iter().copied().map(message).collect(), Vec::new())
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::claim::admit;
+use super::claim::{admit, find};
 use super::range::contains;
 use super::session::{Session, lock};
 use crate::backend::{ClaimParams, ExceptionNext, LeaseRow, ReadParams, SettleParams};
@@ -49,7 +49,7 @@ async fn reclaim(session: &Arc<Session>) -> Result<bool, Error> {
     let token = session.mint();
     let taken = session.store.lease_reclaim(session.stream, session.group, session.presence, token).await;
     let taken = match taken {
-        Err(err) if !err.outcome_known() => session.store.lease_find(session.stream, token).await,
+        Err(err) if !err.outcome_known() => find(session, token).await,
         taken => taken,
     };
     match taken {
@@ -77,7 +77,7 @@ async fn take_parked(session: &Arc<Session>) -> Result<bool, Error> {
         settled: Vec::new(),
     };
     let taken = match session.store.parked_take(&params, &session.versions).await {
-        Err(err) if !err.outcome_known() => session.store.lease_find(session.stream, token).await,
+        Err(err) if !err.outcome_known() => find(session, token).await,
         taken => taken,
     };
     match taken {

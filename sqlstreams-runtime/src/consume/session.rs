@@ -74,9 +74,7 @@ pub(crate) struct Counts {
 
 impl Counts {
     pub(crate) fn new(stream: &str, group: &str) -> Self {
-        let outcome = |outcome: &'static str| {
-            metrics::counter!("sqlstreams_messages_handled", "stream" => stream.to_owned(), "group" => group.to_owned(), "outcome" => outcome)
-        };
+        let outcome = |outcome: &'static str| metrics::counter!("sqlstreams_messages_handled", "stream" => stream.to_owned(), "group" => group.to_owned(), "outcome" => outcome);
         Self {
             done: AtomicU64::new(0),
             retried: AtomicU64::new(0),

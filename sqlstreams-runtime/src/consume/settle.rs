@@ -62,10 +62,8 @@ pub(crate) async fn give_back(session: &Arc<Session>) {
     for range in &ranges {
         range.dropped.raise();
     }
-    let progress: Vec<_> = ranges
-        .iter()
-        .map(|range| ProgressParams { token: range.lease.token, done: range.done_intervals() })
-        .collect();
+    let progress: Vec<_> =
+        ranges.iter().map(|range| ProgressParams { token: range.lease.token, done: range.done_intervals() }).collect();
     if progress.is_empty() {
         return;
     }

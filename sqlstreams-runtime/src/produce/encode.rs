@@ -20,9 +20,7 @@ pub(crate) fn encode<S: Stream>(payload: &S, headers: Option<&Headers>) -> Resul
         return Err(refuse(S::NAME, "SQLS-0202", "it is JSON null - a message needs a payload".to_owned()));
     }
     check_text(S::NAME, &text)?;
-    let routing_key = payload
-        .routing_key()
-        .map_err(|err| Error::new(Kind::Message, "SQLS-0203", err.to_string()))?;
+    let routing_key = payload.routing_key().map_err(|err| Error::new(Kind::Message, "SQLS-0203", err.to_string()))?;
     let message_key = payload.message_key();
     check_key(S::NAME, "routing key", routing_key.as_deref())?;
     check_key(S::NAME, "message key", message_key.as_deref())?;
@@ -39,8 +37,9 @@ pub(crate) fn encode<S: Stream>(payload: &S, headers: Option<&Headers>) -> Resul
 }
 
 fn encode_headers(stream: &str, headers: &Headers) -> Result<String, Error> {
-    let text = serde_json::to_string(headers)
-        .map_err(|err| Error::new(Kind::Message, "SQLS-0205", "the headers can't be written as JSON").with_source(err))?;
+    let text = serde_json::to_string(headers).map_err(|err| {
+        Error::new(Kind::Message, "SQLS-0205", "the headers can't be written as JSON").with_source(err)
+    })?;
     check_text(stream, &text)?;
     Ok(text)
 }
@@ -59,7 +58,10 @@ fn check_key(stream: &str, what: &str, key: Option<&str>) -> Result<(), Error> {
         Some(key) if key.len() > 1000 => Err(Error::new(
             Kind::Message,
             "SQLS-0207",
-            format!("the {what} of a message for stream \"{stream}\" has {} bytes; at most 1000 fit an index", key.len()),
+            format!(
+                "the {what} of a message for stream \"{stream}\" has {} bytes; at most 1000 fit an index",
+                key.len()
+            ),
         )),
         _ => Ok(()),
     }
@@ -75,7 +77,9 @@ fn check_text(stream: &str, json: &str) -> Result<(), Error> {
         Err(_) => Err(refuse(stream, "SQLS-0208", "it holds half of a surrogate pair".to_owned())),
         Ok(value) => match path_of_nul(&value) {
             None => Ok(()),
-            Some(path) => Err(refuse(stream, "SQLS-0209", format!("`{path}` holds U+0000, which Postgres can't query"))),
+            Some(path) => {
+                Err(refuse(stream, "SQLS-0209", format!("`{path}` holds U+0000, which Postgres can't query")))
+            }
         },
     }
 }
@@ -83,9 +87,10 @@ fn check_text(stream: &str, json: &str) -> Result<(), Error> {
 fn path_of_nul(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => text.contains('\0').then(String::new),
-        Value::Array(items) => items.iter().enumerate().find_map(|(at, item)| {
-            path_of_nul(item).map(|rest| format!("[{at}]{}", dotted(&rest)))
-        }),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .find_map(|(at, item)| path_of_nul(item).map(|rest| format!("[{at}]{}", dotted(&rest)))),
         Value::Object(fields) => fields.iter().find_map(|(name, field)| {
             if name.contains('\0') {
                 return Some("a field's name".to_owned());

@@ -64,8 +64,12 @@ impl Grouping {
             tokio::spawn(async move { grouping.drain().await });
         }
         answered.await.unwrap_or_else(|_| {
-            Err(Error::new(Kind::Shutdown, "SQLS-0212", "the runtime stopped before the message was known to be stored")
-                .ambiguous())
+            Err(Error::new(
+                Kind::Shutdown,
+                "SQLS-0212",
+                "the runtime stopped before the message was known to be stored",
+            )
+            .ambiguous())
         })
     }
 

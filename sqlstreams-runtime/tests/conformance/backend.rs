@@ -16,6 +16,7 @@ use crate::harness::{
     trouble,
 };
 
+mod alike;
 mod durability;
 
 on_both! {

@@ -81,8 +81,12 @@ async fn take_gives_the_oldest_range_that_the_build_reads(installation: &Install
     let parked = vec![(2, 12, 14), (3, 0, 3), (2, 4, 6), (4, 2, 20), (3, 8, 10)];
     let (stream, group, presence) = setting(installation, parked).await;
     let mut taken = Vec::new();
-    while let Some(lease) =
-        installation.backend.parked_take(&claim_params(stream, group, presence, 100), &[2, 3]).await.expect("a look")
+    while taken.len() < 10
+        && let Some(lease) = installation
+            .backend
+            .parked_take(&claim_params(stream, group, presence, 100), &[2, 3])
+            .await
+            .expect("a look")
     {
         taken.push((lease.only_version, lease.low, lease.high));
     }
@@ -128,7 +132,7 @@ async fn take_gives_every_id_once_to_eight_processes(installation: &Installation
         processes.spawn(async move {
             let (mut taken, mut misses) = (Vec::new(), 0);
             // A range that another process has just locked is skipped.
-            while misses < 20 {
+            while misses < 20 && taken.len() <= 40 {
                 let params = claim_params(stream, group, presence, width);
                 match backend.parked_take(&params, &[2, 3]).await.expect("a look") {
                     Some(lease) => taken.extend((lease.low + 1..=lease.high).map(|id| (lease.only_version, id))),

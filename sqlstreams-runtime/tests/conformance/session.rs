@@ -4,8 +4,8 @@ pub mod recorder;
 pub mod world;
 
 mod delivery;
-mod groups;
 mod grouping;
+mod groups;
 mod handlers;
 mod keeping;
 mod outcomes;

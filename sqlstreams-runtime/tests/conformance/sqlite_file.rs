@@ -63,7 +63,7 @@ async fn three_processes_share_a_file_that_one_of_them_floods_and_nobody_starves
         let millis = "cast(expires_at / 1000 - unixepoch('subsec') * 1000 as integer)";
         left.extend(world.numbers(&format!("select {millis} from {{}}presence")).await);
     }
-    reaches(&mut flood, 1000, 0).await;
+    reaches(&mut flood, 10_000, 0).await;
     assert_eq!(left.len(), 10, "two processes consume");
     assert!(left.iter().all(|millis| *millis > 0), "a presence expired: {left:?}");
     for other in &mut others {
@@ -79,12 +79,19 @@ async fn flooding_process() {
         return;
     };
     let orders = child_client().await.producer::<Order>().await.expect("a stream can be registered");
-    for number in 0.. {
-        orders.produce(&Order::new(number)).await.expect("an order can be produced");
-        if number % 100_u64 == 0 {
-            say(format_args!("produced {}", number + 1));
+    let batch = Order::many(0..100);
+    let produced = AtomicU64::new(0);
+    // One is at the lock as soon as another one has left it.
+    let flood = async || {
+        loop {
+            orders.produce_batch(&batch).await.expect("a batch can be produced");
+            let produced = produced.fetch_add(100, Ordering::Relaxed) + 100;
+            if produced.is_multiple_of(1000) {
+                say(format_args!("produced {produced}"));
+            }
         }
-    }
+    };
+    tokio::join!(flood(), flood(), flood());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

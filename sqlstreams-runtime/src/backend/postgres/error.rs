@@ -10,7 +10,9 @@ pub(crate) fn is_read_only(error: &sqlx::Error) -> bool {
 /// A message id that no partition covers.
 pub(crate) fn is_missing_partition(error: &sqlx::Error) -> bool {
     match error {
-        sqlx::Error::Database(database) => database.code().as_deref() == Some("23514") && database.constraint().is_none(),
+        sqlx::Error::Database(database) => {
+            database.code().as_deref() == Some("23514") && database.constraint().is_none()
+        }
         _ => false,
     }
 }
@@ -43,7 +45,9 @@ pub(crate) fn map(doing: &str, error: sqlx::Error) -> Error {
         sqlx::Error::PoolTimedOut => Error::new(
             Kind::Unavailable,
             "SQLS-0102",
-            format!("no connection to Postgres became free while {doing} - give the pool more connections, or a longer acquire_timeout"),
+            format!(
+                "no connection to Postgres became free while {doing} - give the pool more connections, or a longer acquire_timeout"
+            ),
         ),
         sqlx::Error::PoolClosed => {
             Error::new(Kind::Shutdown, "SQLS-0103", format!("the connection pool was closed before {doing}"))

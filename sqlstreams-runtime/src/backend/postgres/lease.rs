@@ -126,11 +126,8 @@ pub(super) async fn give_back(
     let state = backend.stream(stream);
     let (tokens, done) = intervals(progress);
     let mut connection = backend.engine(DOING).await?;
-    let result = sqlx::query(state.statements.lease_return.clone())
-        .bind(tokens)
-        .bind(done)
-        .execute(&mut *connection)
-        .await;
+    let result =
+        sqlx::query(state.statements.lease_return.clone()).bind(tokens).bind(done).execute(&mut *connection).await;
     result.map(|_| ()).map_err(|err| backend.failed(&mut connection, DOING, err))
 }
 

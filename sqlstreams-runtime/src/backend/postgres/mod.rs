@@ -11,9 +11,9 @@ use sqlx::{PgPool, Postgres};
 
 use super::template::Names;
 use super::{
-    Backend, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams, GroupParams,
-    GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, SettleParams, StallCause, StreamParams,
-    StreamRow,
+    Backend, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams,
+    GroupParams, GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, SettleParams, StallCause,
+    StreamParams, StreamRow,
 };
 use crate::error::{Error, Kind};
 use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
@@ -141,6 +141,10 @@ fn engine_options(options: PgConnectOptions) -> PgConnectOptions {
         ("statement_timeout", "60s"),
         ("idle_in_transaction_session_timeout", "30s"),
         ("client_min_messages", "warning"),
+        // Cursors and leases are tables of a few rows, until a held snapshot keeps thousands of dead ones: a plan
+        // that scans them, chosen while they were small, would decay with each claim.
+        ("enable_seqscan", "off"),
+        ("enable_bitmapscan", "off"),
     ])
 }
 
@@ -289,8 +293,12 @@ fn checked_after_a_pause(options: PgPoolOptions) -> PgPoolOptions {
 pub(crate) async fn connect(url: &str) -> Result<PgPool, Error> {
     use std::str::FromStr;
     let options = PgConnectOptions::from_str(url).map_err(|err| {
-        Error::new(Kind::Unavailable, "SQLS-0105", "the database url is not one of Postgres - write postgres://user@host/database")
-            .with_source(err)
+        Error::new(
+            Kind::Unavailable,
+            "SQLS-0105",
+            "the database url is not one of Postgres - write postgres://user@host/database",
+        )
+        .with_source(err)
     })?;
     let pool = checked_after_a_pause(PgPoolOptions::new()).connect_with(options);
     pool.await.map_err(|err| error::map("connecting", err))

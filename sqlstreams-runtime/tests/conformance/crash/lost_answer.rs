@@ -61,6 +61,11 @@ impl World {
         pid.expect("the statement waits for a lock")
     }
 
+    /// Cuts the network, and mends it when the engine has looked in vain several times.
+    async fn lose_answers(&self) {
+        lose_answers(&self.proxy).await;
+    }
+
     async fn check(&mut self, what: &str, query: &str) {
         until(&mut self.beside, what, query).await;
     }
@@ -69,6 +74,12 @@ impl World {
         self.application.end().await;
         self.beside.close().await.expect("a connection can be closed");
     }
+}
+
+async fn lose_answers(proxy: &Proxy) {
+    proxy.go_away();
+    proxy.refuses(8).await;
+    proxy.come_back();
 }
 
 /// What proves the next message at once, so that the claim that waits takes it.
@@ -90,7 +101,7 @@ async fn a_claim_whose_answer_was_lost_is_found_again() {
     let claimed = "select exists (select from sqlstreams.claim_lease_1)";
     world.check("the claim is done", claimed).await;
     assert_eq!(world.application.handled.count(), 0, "the answer got through");
-    world.proxy.cut();
+    world.lose_answers().await;
     timeout(SOON, world.application.handled.all(&[7])).await.expect("the claim is found soon");
     settled::<NoteReaders>(&world.application.client).await;
     assert_eq!(world.application.handled.times(), [(7, 1)].into());
@@ -139,7 +150,7 @@ async fn a_takeover_whose_answer_was_lost_is_found_again() {
     end(keeper, "commit").await;
     let taken = format!("select exists (select from sqlstreams.claim_lease_1 where token <> '{gone}')");
     world.check("the range is taken over", &taken).await;
-    world.proxy.cut();
+    world.lose_answers().await;
     timeout(SOON, world.application.handled.all(&[7])).await.expect("the range is found soon");
     settled::<NoteReaders>(&world.application.client).await;
     assert_eq!(world.application.handled.times(), [(7, 1)].into());
@@ -183,8 +194,10 @@ async fn a_message_in_trouble_whose_taking_was_not_answered_is_run_again() {
     assert_eq!(timeout(PATIENCE, runs.recv()).await.expect("in time"), Some(0));
     // Its failure waits for the table, and so does the next look for trouble.
     let waiting = |tag: &str| {
-        format!("select exists (select from pg_stat_activity where datname = current_database()
-            and wait_event_type = 'Lock' and query like '-- sqlstreams: {tag}%')")
+        format!(
+            "select exists (select from pg_stat_activity where datname = current_database()
+            and wait_event_type = 'Lock' and query like '-- sqlstreams: {tag}%')"
+        )
     };
     until(&mut beside, "the failure waits", &waiting("lease.settle")).await;
     until(&mut beside, "the look waits", &waiting("exception.take")).await;
@@ -197,7 +210,7 @@ async fn a_message_in_trouble_whose_taking_was_not_answered_is_run_again() {
     end(keeper, "commit").await;
     let taken = "select exists (select from sqlstreams.exception_queue_1 where status = 'inflight')";
     until(&mut beside, "the message is taken", taken).await;
-    proxy.cut();
+    lose_answers(&proxy).await;
     assert_eq!(timeout(SOON, runs.recv()).await.expect("it is run again soon"), Some(1));
     settled::<Failing>(&client).await;
     consumer.stop().await;

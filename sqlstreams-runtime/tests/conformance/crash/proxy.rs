@@ -8,8 +8,9 @@ use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::harness::PATIENCE;
 
@@ -19,6 +20,7 @@ pub struct Proxy {
     held: watch::Sender<bool>,
     cuts: watch::Sender<u64>,
     away: Arc<AtomicBool>,
+    refused: Arc<Semaphore>,
     accepting: JoinHandle<()>,
 }
 
@@ -32,10 +34,12 @@ impl Proxy {
         let (held, cuts) = (watch::Sender::new(false), watch::Sender::new(0));
         let (holding, cutting) = (held.subscribe(), cuts.subscribe());
         let away = Arc::new(AtomicBool::new(false));
-        let is_away = away.clone();
+        let refused = Arc::new(Semaphore::new(0));
+        let (is_away, refusals) = (away.clone(), refused.clone());
         let accepting = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 if is_away.load(Ordering::Acquire) {
+                    refusals.add_permits(1);
                     continue;
                 }
                 let mut cutting = cutting.clone();
@@ -43,7 +47,7 @@ impl Proxy {
                 tokio::spawn(carry(client, server.clone(), holding.clone(), cutting));
             }
         });
-        Self { port, held, cuts, away, accepting }
+        Self { port, held, cuts, away, refused, accepting }
     }
 
     /// A pool that goes through the proxy to the database of `url`.
@@ -69,6 +73,12 @@ impl Proxy {
     pub fn go_away(&self) {
         self.away.store(true, Ordering::Release);
         self.cut();
+    }
+
+    /// Waits until so many new connections were cut.
+    pub async fn refuses(&self, connections: u32) {
+        let refused = timeout(PATIENCE, self.refused.acquire_many(connections)).await;
+        refused.expect("somebody connects").expect("the semaphore stays open").forget();
     }
 
     /// New connections work again.
@@ -100,7 +110,9 @@ async fn carry(
         while let Ok(length @ 1..) = from_server.read(&mut bytes).await {
             // ParseComplete, with what describes the statement. Every answer begins with a message, small as they are.
             let prepared = bytes[0] == b'1';
-            if (!prepared && held.wait_for(|held| !held).await.is_err()) || to_client.write_all(&bytes[..length]).await.is_err() {
+            if (!prepared && held.wait_for(|held| !held).await.is_err())
+                || to_client.write_all(&bytes[..length]).await.is_err()
+            {
                 return;
             }
         }

@@ -45,7 +45,8 @@ async fn frozen(field: &Field, watcher: &mut PgConnection, fused: bool) -> Child
     // The child is frozen while the log is locked, and not whenever this machine gets to it. Its statement is
     // first prepared and then executed, and waits for the log both times.
     for _ in 0..3 {
-        execute(&mut keeper, &format!("begin; lock table {} in access exclusive mode", field.table("message_log"))).await;
+        execute(&mut keeper, &format!("begin; lock table {} in access exclusive mode", field.table("message_log")))
+            .await;
         child.tell("read");
         child.thaw();
         until(watcher, "the child waits for the log", &format!("select exists ({KEPT})")).await;
@@ -83,9 +84,8 @@ async fn a_frozen_client_with_a_fused_claim_blocks_its_group() {
     let mut child = frozen(&field, &mut watcher, true).await;
     let other = field.clone();
     let claiming = tokio::spawn(async move { other.claim(10).await });
-    let blocked = format!(
-        "select exists (select from pg_locks where not granted and pg_blocking_pids(pid) && array({SENDING}))"
-    );
+    let blocked =
+        format!("select exists (select from pg_locks where not granted and pg_blocking_pids(pid) && array({SENDING}))");
     until(&mut watcher, "another claimer waits for the frozen one", &blocked).await;
     child.thaw();
     assert_eq!(child.expect("read", PATIENCE).await, MESSAGES.to_string());

@@ -28,8 +28,10 @@ async fn strict(level: &str) -> Arc<Field> {
 async fn claims_do_not_collide_in_a_database_that_defaults_to_repeatable_read() {
     for level in ["repeatable read", "serializable"] {
         let field = strict(level).await;
-        let default: String =
-            sqlx::query_scalar("show transaction_isolation").fetch_one(field.installation.pool()).await.expect("a level");
+        let default: String = sqlx::query_scalar("show transaction_isolation")
+            .fetch_one(field.installation.pool())
+            .await
+            .expect("a level");
         assert_eq!(default, level, "the test's database is not strict");
         let mut produced = field.produce(150).await;
         let mut tx = field.installation.pool().begin().await.expect("a transaction can begin");

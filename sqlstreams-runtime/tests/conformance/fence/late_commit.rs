@@ -158,7 +158,14 @@ async fn in_transaction(field: &Field, dice: &mut StdRng, function: bool) -> Vec
 }
 
 /// Claims, reads and settles until the producers are done and every drawn id is passed.
-async fn claim(field: Arc<Field>, claims: Claims, claimer: u64, seed: u64, done: Arc<AtomicBool>, outcome: Arc<Outcome>) {
+async fn claim(
+    field: Arc<Field>,
+    claims: Claims,
+    claimer: u64,
+    seed: u64,
+    done: Arc<AtomicBool>,
+    outcome: Arc<Outcome>,
+) {
     let mut dice = StdRng::seed_from_u64(seed * 1000 + 500 + claimer);
     let backend = field.installation.another().await;
     let text = field.statement("claim_take");

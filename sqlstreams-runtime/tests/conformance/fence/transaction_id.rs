@@ -111,7 +111,10 @@ async fn no_produce_path_has_a_moment_with_the_sequence_advanced_and_no_transact
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plain_insert_draws_its_message_id_before_it_owns_a_transaction_id() {
     let mut gate = Gate::new().await;
-    let insert = format!("insert into {} (schema_version, codec, payload) values (1, 0, '{{}}')", gate.field.table("message_log"));
+    let insert = format!(
+        "insert into {} (schema_version, codec, payload) values (1, 0, '{{}}')",
+        gate.field.table("message_log")
+    );
     // One draw in 32 writes WAL and takes a transaction id by accident.
     for _ in 0..4 {
         let (pool, insert) = (gate.field.installation.pool().clone(), insert.clone());

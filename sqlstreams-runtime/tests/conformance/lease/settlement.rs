@@ -235,13 +235,14 @@ async fn settle_extends_contiguous_ranges_only(installation: &Installation) {
         assert!(installation.backend.lease_settle(&params).await.expect("a settlement"));
     };
     settle(group, vec![(2, 0, 5)]).await;
-    settle(other, vec![(2, 0, 5)]).await;
-    settle(group, vec![(3, 5, 10)]).await;
-    assert_eq!(installation.parked(stream, group).await, ["2 (0, 5]", "3 (5, 10]"], "another version");
+    settle(other, vec![(2, 0, 5), (4, 0, 5)]).await;
+    settle(group, vec![(3, 5, 10), (4, 5, 10)]).await;
+    assert_eq!(installation.parked(stream, group).await, ["2 (0, 5]", "3 (5, 10]", "4 (5, 10]"], "another version");
     settle(group, vec![(2, 10, 15)]).await;
-    assert_eq!(installation.parked(stream, group).await, ["2 (0, 5]", "3 (5, 10]", "2 (10, 15]"], "a gap");
+    let expected = ["2 (0, 5]", "3 (5, 10]", "4 (5, 10]", "2 (10, 15]"];
+    assert_eq!(installation.parked(stream, group).await, expected, "a gap");
     settle(group, vec![(2, 15, 20), (3, 15, 20)]).await;
-    let expected = ["2 (0, 5]", "3 (5, 10]", "2 (10, 20]", "3 (15, 20]"];
+    let expected = ["2 (0, 5]", "3 (5, 10]", "4 (5, 10]", "2 (10, 20]", "3 (15, 20]"];
     assert_eq!(installation.parked(stream, group).await, expected);
-    assert_eq!(installation.parked(stream, other).await, ["2 (0, 5]"], "another group's range stayed");
+    assert_eq!(installation.parked(stream, other).await, ["2 (0, 5]", "4 (0, 5]"], "another group's range stayed");
 }

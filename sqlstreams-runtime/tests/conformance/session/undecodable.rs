@@ -46,7 +46,11 @@ async fn insert<Db: Engine>(world: &World<Db>, payload: &str) {
 }
 
 fn bill(number: u32) -> Bill {
-    Bill { number, region: if number.is_multiple_of(2) { Region::Eu } else { Region::Us }, lines: vec![Line { count: 1 }] }
+    Bill {
+        number,
+        region: if number.is_multiple_of(2) { Region::Eu } else { Region::Us },
+        lines: vec![Line { count: 1 }],
+    }
 }
 
 async fn a_payload_that_does_not_decode_dies_with_the_path_and_the_rule_and_its_neighbours_flow<Db: Engine>() {

@@ -428,4 +428,5 @@ pub const fn quick(retries: u32) -> RetryPolicy {
     }
 }
 
-group!(pub All, Order, "all", retry: quick(3));
+// Its handlers' time is no reason for anything that comes within a test's patience.
+group!(pub All, Order, "all", retry: quick(3), timeout: LIMIT.saturating_mul(10));

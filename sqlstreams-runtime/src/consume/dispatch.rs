@@ -22,6 +22,10 @@ pub(crate) async fn run(session: Arc<Session>) {
     // The message first: a runner that waits for one must not keep a permit from messages in trouble.
     while let Some((range, index)) = next(&session).await {
         let Some(permit) = permit(&session).await else { return };
+        if range.dropped.is_raised() {
+            // Lost while it waited for the permit.
+            continue;
+        }
         start(&session, range, index, permit).await;
         // Handlers that are always ready would keep this thread from every other task.
         tokio::task::coop::consume_budget().await;

@@ -10,7 +10,7 @@ use sqlstreams_runtime::identity::{GroupId, LeaseToken, MessageId, PresenceId, S
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, Postgres, Transaction};
 
-use crate::harness::{Installation, PATIENCE, claim_params, ids, message, pass_the_head, read_params};
+use crate::harness::{Installation, PATIENCE, claim_params, ids, message, pass_the_head};
 
 pub mod declared;
 mod exact_proof;

@@ -17,6 +17,7 @@ use crate::support::child::{ChildProcess, Parent, say};
 on_both_databases! {
     a_killed_consumer_loses_nothing_and_only_what_it_did_not_report_is_handled_again
     a_frozen_consumer_drops_what_it_lost_when_it_thaws_and_goes_on
+    a_frozen_consumer_starts_nothing_that_it_lost_when_it_thaws
     what_a_thawed_consumer_settles_late_changes_nothing
     a_message_that_kills_its_process_again_and_again_ends_dead_alone
     eight_consumers_handle_every_message_exactly_once
@@ -71,6 +72,7 @@ async fn consume<Db: Engine>(mut parent: Parent) {
         "handle" => handling(consumer),
         "stick at 10" => sticking(consumer.concurrency(1)),
         "wait" => waiting(consumer.concurrency(8), going),
+        "wait one by one" => waiting(consumer.concurrency(1), going),
         "die of 7" => dying(consumer.concurrency(4), client.pool().clone()),
         plan => panic!("no such plan: {plan}"),
     };
@@ -204,6 +206,28 @@ async fn a_frozen_consumer_drops_what_it_lost_when_it_thaws_and_goes_on<Db: Engi
     frozen.tell("stop");
     let summary = frozen.expect("summary", LIMIT).await;
     assert_eq!(summary, "1 done, 0 dead");
+}
+
+async fn a_frozen_consumer_starts_nothing_that_it_lost_when_it_thaws<Db: Engine>() {
+    let world = World::<Db>::new().await;
+    let orders = world.producer::<Order>().await;
+    orders.produce_batch(&Order::many(0..4)).await.expect("a batch can be produced");
+    let mut frozen = child(&world, "wait one by one");
+    assert_eq!(hear(&mut frozen, "started", 1).await, [0]);
+    frozen.freeze();
+    let mut other = child(&world, "handle");
+    assert_eq!(hear(&mut other, "handled", 4).await, [0, 1, 2, 3]);
+    world.settled::<All>().await;
+    other.tell("stop");
+    other.expect("summary", LIMIT).await;
+    frozen.thaw();
+    assert_eq!(hear(&mut frozen, "dropped", 1).await, [0]);
+    frozen.tell("go");
+    orders.produce(&Order::new(6)).await.expect("an order can be produced");
+    assert_eq!(hear(&mut frozen, "finished", 1).await, [6]);
+    world.settled::<All>().await;
+    frozen.tell("stop");
+    assert_eq!(frozen.expect("summary", LIMIT).await, "1 done, 0 dead");
 }
 
 async fn what_a_thawed_consumer_settles_late_changes_nothing<Db: Engine>() {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use sqlstreams_runtime::backend::Backend;
 use sqlx::{AssertSqlSafe, Connection, Row};
 use tokio::task::JoinSet;
 use uuid::Uuid;

@@ -63,7 +63,7 @@ async fn a_running_client_names_a_stalled_producer_until_it_ends() {
         });
     let (stop, stopped) = oneshot::channel::<()>();
     let consuming = tokio::spawn(consumer.run_until(async { drop(stopped.await) }));
-    let mut hear = async |receiver: &mut mpsc::UnboundedReceiver<u64>| {
+    let hear = async |receiver: &mut mpsc::UnboundedReceiver<u64>| {
         timeout(PATIENCE, receiver.recv()).await.expect("the message is handled in time").expect("the consumer runs")
     };
     notes.produce(&Note { n: 1 }).await.expect("a message can be produced");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sqlstreams_runtime::backend::{Backend, ClaimRow};
+use sqlstreams_runtime::backend::ClaimRow;
 use sqlstreams_runtime::identity::LeaseToken;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::task::JoinHandle;

@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 use super::dispatch::{dispatch, rest};
 use super::session::Session;
 use super::settle::exception;
+use super::signal::Signal;
 use crate::backend::{ExceptionNext, ExceptionParams, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams};
 use crate::delivery::Delivery;
 use crate::error::{Error, Recovery};
@@ -119,14 +120,17 @@ async fn step(
 }
 
 async fn run_one(session: &Arc<Session>, token: LeaseToken, row: ExceptionRow) {
+    // Taken before the wait for a permit: what is lost meanwhile is not started.
+    let dropped = session.exceptions_dropped();
     let permit = tokio::select! {
         biased;
         () = session.closing.raised() => None,
+        () = dropped.raised() => None,
         permit = session.permits.acquire() => permit.ok(),
     };
     let exception = match permit {
         None => returned(row.id),
-        Some(_permit) => handle(session, row).await,
+        Some(_permit) => handle(session, row, &dropped).await,
     };
     let next = exception.next.clone();
     let params = ExceptionSettleParams {
@@ -156,7 +160,7 @@ async fn give_back_later(session: &Arc<Session>, token: LeaseToken) {
     }
 }
 
-async fn handle(session: &Arc<Session>, row: ExceptionRow) -> ExceptionParams {
+async fn handle(session: &Arc<Session>, row: ExceptionRow, dropped: &Signal) -> ExceptionParams {
     let Some(message) = row.message else {
         let error = "the stream does not hold the message any more".to_owned();
         return ExceptionParams { next: ExceptionNext::Dead { error }, ..returned(row.id) };
@@ -171,7 +175,7 @@ async fn handle(session: &Arc<Session>, row: ExceptionRow) -> ExceptionParams {
         delays: row.delays.max(0).cast_unsigned(),
     };
     let verdict = match dispatch(session, delivery) {
-        Ok(handling) => rest(handling, session.timeout, &session.exceptions_dropped()).await,
+        Ok(handling) => rest(handling, session.timeout, dropped).await,
         Err(verdict) => Some(verdict),
     };
     match verdict {

@@ -28,7 +28,7 @@ const LEASE: Duration = Duration::from_secs(1);
 /// Within this time a lost range is with others, also on a busy machine.
 const SECONDS: Duration = Duration::from_secs(20);
 
-/// A message of this number fails once.
+/// A message of this number is put off once.
 const TROUBLED: u64 = 5;
 
 /// A consumer process of the world's installation.
@@ -71,8 +71,8 @@ async fn consume<Db: Engine>(mut parent: Parent) {
     let consumer = match variable("PLAN").as_str() {
         "handle" => handling(consumer),
         "stick at 10" => sticking(consumer.concurrency(1)),
-        "wait" => waiting(consumer.concurrency(8), going),
-        "wait one by one" => waiting(consumer.concurrency(1), going),
+        "wait" => waiting(consumer.concurrency(8), going, Duration::ZERO),
+        "wait one by one" => waiting(consumer.concurrency(1), going, Duration::from_secs(3)),
         "die of 7" => dying(consumer.concurrency(4), client.pool().clone()),
         plan => panic!("no such plan: {plan}"),
     };
@@ -115,12 +115,12 @@ impl Drop for Unfinished {
     }
 }
 
-fn waiting(consumer: Consumer, going: watch::Receiver<bool>) -> Consumer {
+fn waiting(consumer: Consumer, going: watch::Receiver<bool>, later: Duration) -> Consumer {
     consumer.group_fn::<All, _, _>(move |order: Order, delivery: Delivery| {
         let mut going = going.clone();
         async move {
             if order.number == TROUBLED && delivery.attempt() == 0 {
-                return Err("not yet".into());
+                return Ok(Outcome::Later(later));
             }
             say(format_args!("started {}", order.number));
             let unfinished = Unfinished(order.number);
@@ -211,12 +211,16 @@ async fn a_frozen_consumer_drops_what_it_lost_when_it_thaws_and_goes_on<Db: Engi
 async fn a_frozen_consumer_starts_nothing_that_it_lost_when_it_thaws<Db: Engine>() {
     let world = World::<Db>::new().await;
     let orders = world.producer::<Order>().await;
-    orders.produce_batch(&Order::many(0..4)).await.expect("a batch can be produced");
     let mut frozen = child(&world, "wait one by one");
+    orders.produce(&Order::new(TROUBLED)).await.expect("an order can be produced");
+    world.reaches::<All>("put one off", |position| position.ready == 1).await;
+    orders.produce_batch(&Order::many(0..4)).await.expect("a batch can be produced");
     assert_eq!(hear(&mut frozen, "started", 1).await, [0]);
+    // Behind it wait three fresh ones and one that is taken again.
+    world.reaches::<All>("taken it again", |position| position.inflight == 1).await;
     frozen.freeze();
     let mut other = child(&world, "handle");
-    assert_eq!(hear(&mut other, "handled", 4).await, [0, 1, 2, 3]);
+    assert_eq!(hear(&mut other, "handled", 5).await, [0, 1, 2, 3, TROUBLED]);
     world.settled::<All>().await;
     other.tell("stop");
     other.expect("summary", LIMIT).await;

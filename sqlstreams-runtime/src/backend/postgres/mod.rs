@@ -145,6 +145,8 @@ fn engine_options(options: PgConnectOptions) -> PgConnectOptions {
         // that scans them, chosen while they were small, would decay with each claim.
         ("enable_seqscan", "off"),
         ("enable_bitmapscan", "off"),
+        // On 17 and older an unavoidable scan counts as dear enough to be compiled.
+        ("jit", "off"),
     ])
 }
 

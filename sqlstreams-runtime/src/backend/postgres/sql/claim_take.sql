@@ -2,7 +2,8 @@
 -- $1 group, $2 width, $3 token, $4 presence, $5 leases that ended cleanly.
 -- Ends leases, advances the cursor and writes the new lease; the messages are read by a later statement, so
 -- no lock is held while a payload travels. Cursor rows are only inserted and deleted: a waiter whose row
--- went gets nothing and asks again, and never an older version.
+-- went gets nothing and asks again, and never an older version. A version is found by a scalar subquery and not by
+-- a join: a join's plan can walk every dead version that a held snapshot keeps.
 -- The head is read before this transaction owns an xid (everything that writes depends on it); so whoever
 -- holds an id up to the head has a lower xid, and a snapshot with xmin >= that xid sees all of them ended.
 -- The function reads the head under its page's lock. A plain SELECT may not: nextval writes the sequence's row in
@@ -35,8 +36,8 @@ wanted as materialized (
 ),
 locked as materialized (
     select c.seq
-    from wanted w
-    join "{schema}"."consumer_group_cursor_{stream}" c on c.consumer_group_id = $1 and c.seq = w.seq
+    from "{schema}"."consumer_group_cursor_{stream}" c
+    where c.consumer_group_id = $1 and c.seq = (select seq from wanted)
     for update of c
 ),
 step as materialized (
@@ -62,8 +63,7 @@ next as (
 ),
 previous as (
     delete from "{schema}"."consumer_group_cursor_{stream}" c
-    using step s
-    where c.consumer_group_id = $1 and c.seq = s.seq
+    where c.consumer_group_id = $1 and c.seq = (select seq from step)
 ),
 lease as (
     insert into "{schema}"."claim_lease_{stream}" (token, consumer_group_id, seq, presence_id, low, high)

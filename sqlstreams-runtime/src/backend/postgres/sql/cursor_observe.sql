@@ -73,7 +73,6 @@ next as (
 ),
 previous as (
     delete from "{schema}"."consumer_group_cursor_{stream}" c
-    using locked l
-    where c.consumer_group_id = $1 and c.seq = l.seq
+    where c.consumer_group_id = $1 and c.seq = (select seq from locked)
 )
 select count(*) as observed from locked

@@ -417,7 +417,7 @@ pub trait Backend: Send + Sync + 'static {
     ) -> Result<Option<LeaseRow>, Error>;
 
     /// Records what is handled inside leases and answers which of `tokens` the process still owns;
-    /// leases that the process has held for over a minute and that are not in `tokens` become free for
+    /// leases that the process has held for over ten seconds and that are not in `tokens` become free for
     /// others: a claim whose answer was lost. Idempotent.
     async fn lease_report(
         &self,

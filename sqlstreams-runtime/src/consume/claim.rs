@@ -251,7 +251,7 @@ async fn recover(session: &Arc<Session>, token: LeaseToken, err: Error) -> Resul
 }
 
 /// The lease of a statement whose answer was lost; asks until the database tells. A lease that nobody looks for
-/// would be this process's for a minute.
+/// would be this process's for ten seconds and more.
 pub(crate) async fn find(session: &Session, token: LeaseToken) -> Result<Option<LeaseRow>, Error> {
     loop {
         match session.store.lease_find(session.stream, token).await {

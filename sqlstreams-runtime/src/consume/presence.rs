@@ -71,7 +71,11 @@ impl Heart {
             session.set_present(true);
         }
         while let Some((session, ranges)) = self.given_up.last() {
-            session.store.lease_return(session.stream, ranges).await?;
+            let returning = session.store.lease_return(session.stream, ranges);
+            match tokio::time::timeout(self.params.ttl / 4, returning).await {
+                Ok(returned) => returned?,
+                Err(_) => return Err(overdue()),
+            }
             self.given_up.pop();
         }
         self.beats = self.beats.wrapping_add(1);

@@ -24,7 +24,7 @@ on_both! {
     report_answers_the_tokens_that_are_still_owned,
     report_replaces_the_progress_of_a_lease,
     report_of_a_lost_owner_changes_nothing,
-    report_frees_what_was_forgotten_for_a_minute,
+    report_frees_what_was_forgotten_for_ten_seconds,
     report_leaves_the_ranges_of_others_alone,
     return_lets_anybody_take_the_rest_at_once,
     return_by_a_lost_owner_changes_nothing,
@@ -280,7 +280,7 @@ async fn report_of_a_lost_owner_changes_nothing(installation: &Installation) {
     assert_eq!(lease.done, []);
 }
 
-async fn report_frees_what_was_forgotten_for_a_minute(installation: &Installation) {
+async fn report_frees_what_was_forgotten_for_ten_seconds(installation: &Installation) {
     let (stream, group, presence) = setting(installation).await;
     let backend = &installation.backend;
     let (used, _) = installation.claim(stream, group, presence, 2).await;
@@ -291,14 +291,14 @@ async fn report_frees_what_was_forgotten_for_a_minute(installation: &Installatio
             (installation.table_of("claim_lease", stream), installation.ago(Duration::from_secs(seconds)));
         installation.execute(&format!("update {leases} set claimed_at = {past}")).await;
     };
-    age(50).await;
+    age(5).await;
     for _ in 0..2 {
         let owned = backend.lease_report(stream, group, presence, &[used], &[]).await.expect("a report");
         assert_eq!(owned, [used]);
         let taken = backend.lease_reclaim(stream, group, thief, LeaseToken::mint()).await.expect("a look");
         assert!(taken.is_none(), "its claim may still be on its way: {taken:?}");
     }
-    age(61).await;
+    age(11).await;
     let owned = backend.lease_report(stream, group, presence, &[used], &[]).await.expect("a report");
     assert_eq!(owned, [used]);
     let taken = backend.lease_reclaim(stream, group, thief, LeaseToken::mint()).await.expect("a look");

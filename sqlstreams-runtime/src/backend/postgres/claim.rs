@@ -31,5 +31,5 @@ pub(super) async fn take(backend: &PostgresBackend, params: &ClaimParams) -> Res
                 missing: row.try_get(6)?,
             })
         });
-    row.map_err(|err| backend.failed(&mut connection, DOING, err))
+    connection.answer(DOING, row)
 }

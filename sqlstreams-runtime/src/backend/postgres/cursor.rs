@@ -12,7 +12,7 @@ pub(super) async fn observe(backend: &PostgresBackend, stream: StreamId, group: 
     let state = backend.stream(stream);
     let mut connection = backend.engine(DOING).await?;
     let result = sqlx::query(state.statements.cursor_observe.clone()).bind(group.0).execute(&mut *connection).await;
-    result.map(|_| ()).map_err(|err| backend.failed(&mut connection, DOING, err))
+    connection.answer(DOING, result.map(|_| ()))
 }
 
 pub(super) async fn stall(
@@ -27,7 +27,7 @@ pub(super) async fn stall(
         .fetch_all(&mut *connection)
         .await
         .and_then(|rows| rows.iter().map(cause).collect());
-    rows.map_err(|err| backend.failed(&mut connection, DOING, err))
+    connection.answer(DOING, rows)
 }
 
 fn cause(row: &sqlx::postgres::PgRow) -> Result<StallCause, sqlx::Error> {
@@ -52,7 +52,7 @@ pub(super) async fn position(
         .fetch_optional(&mut *connection)
         .await
         .and_then(|row| row.as_ref().map(read_position).transpose());
-    let row = row.map_err(|err| backend.failed(&mut connection, DOING, err))?;
+    let row = connection.answer(DOING, row)?;
     row.ok_or_else(|| {
         Error::new(Kind::Declaration, "SQLS-0302", format!("group {group} has no cursor - register the group again"))
     })

@@ -27,7 +27,7 @@ pub(super) async fn take(backend: &PostgresBackend, params: &ExceptionTakeParams
         .fetch_all(&mut *connection)
         .await
         .and_then(|rows| rows.iter().map(taken).collect());
-    rows.map_err(|err| backend.failed(&mut connection, DOING, err))
+    connection.answer(DOING, rows)
 }
 
 fn taken(row: &PgRow) -> Result<ExceptionRow, sqlx::Error> {
@@ -58,7 +58,7 @@ pub(super) async fn settle(backend: &PostgresBackend, params: &ExceptionSettlePa
         .bind(value::now(params.now))
         .execute(&mut *connection)
         .await;
-    result.map(|_| ()).map_err(|err| backend.failed(&mut connection, DOING, err))
+    connection.answer(DOING, result.map(|_| ()))
 }
 
 pub(super) async fn give_back(
@@ -75,7 +75,7 @@ pub(super) async fn give_back(
         .bind(token.0)
         .execute(&mut *connection)
         .await;
-    result.map(|_| ()).map_err(|err| backend.failed(&mut connection, DOING, err))
+    connection.answer(DOING, result.map(|_| ()))
 }
 
 pub(super) async fn due(
@@ -90,7 +90,7 @@ pub(super) async fn due(
         .bind(group.0)
         .fetch_one(&mut *connection)
         .await;
-    let wait = wait.map_err(|err| backend.failed(&mut connection, DOING, err))?;
+    let wait = connection.answer(DOING, wait)?;
     Ok(wait.map(|wait| Duration::from_micros(wait.max(0).cast_unsigned())))
 }
 
@@ -111,7 +111,7 @@ pub(super) async fn dead(
         .fetch_all(&mut *connection)
         .await
         .and_then(|rows| rows.iter().map(dead_letter).collect());
-    rows.map_err(|err| backend.failed(&mut connection, DOING, err))
+    connection.answer(DOING, rows)
 }
 
 fn dead_letter(row: &PgRow) -> Result<DeadLetterRow, sqlx::Error> {

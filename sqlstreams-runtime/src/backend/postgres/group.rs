@@ -12,7 +12,7 @@ const DOING: &str = "registering a group";
 pub(super) async fn register(backend: &PostgresBackend, params: &GroupParams) -> Result<GroupRow, Error> {
     let mut connection = backend.engine(DOING).await?;
     let row = register_on(backend, &mut connection, params).await;
-    row.map_err(|err| backend.failed(&mut connection, DOING, err))
+    connection.answer(DOING, row)
 }
 
 async fn register_on(

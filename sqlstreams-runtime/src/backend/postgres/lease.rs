@@ -21,7 +21,7 @@ pub(super) async fn find(
         .fetch_optional(&mut *connection)
         .await
         .and_then(|row| row.as_ref().map(lease).transpose());
-    row.map_err(|err| backend.failed(&mut connection, DOING, err))
+    connection.answer(DOING, row)
 }
 
 pub(super) fn lease(row: &PgRow) -> Result<LeaseRow, sqlx::Error> {
@@ -57,7 +57,7 @@ pub(super) async fn settle(backend: &PostgresBackend, params: &SettleParams) -> 
         .fetch_one(&mut *connection)
         .await
         .and_then(|row| row.try_get::<i64, _>(0));
-    gone.map(|gone| gone > 0).map_err(|err| backend.failed(&mut connection, DOING, err))
+    connection.answer(DOING, gone.map(|gone| gone > 0))
 }
 
 /// (next, wait in microseconds, error) as the statements take them.
@@ -90,7 +90,7 @@ pub(super) async fn reclaim(
         .fetch_optional(&mut *connection)
         .await
         .and_then(|row| row.as_ref().map(lease).transpose());
-    row.map_err(|err| backend.failed(&mut connection, DOING, err))
+    connection.answer(DOING, row)
 }
 
 pub(super) async fn report(
@@ -113,7 +113,7 @@ pub(super) async fn report(
         .bind(done)
         .fetch_all(&mut *connection)
         .await;
-    let owned: Vec<uuid::Uuid> = owned.map_err(|err| backend.failed(&mut connection, DOING, err))?;
+    let owned: Vec<uuid::Uuid> = connection.answer(DOING, owned)?;
     Ok(owned.into_iter().map(LeaseToken).collect())
 }
 
@@ -128,7 +128,7 @@ pub(super) async fn give_back(
     let mut connection = backend.engine(DOING).await?;
     let result =
         sqlx::query(state.statements.lease_return.clone()).bind(tokens).bind(done).execute(&mut *connection).await;
-    result.map(|_| ()).map_err(|err| backend.failed(&mut connection, DOING, err))
+    connection.answer(DOING, result.map(|_| ()))
 }
 
 fn intervals(progress: &[ProgressParams]) -> (Vec<uuid::Uuid>, Vec<String>) {

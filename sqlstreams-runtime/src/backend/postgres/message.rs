@@ -5,6 +5,7 @@ use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{Postgres, Row, SqlStr, Transaction};
 
+use super::connection::Checkout;
 use super::value::JsonText;
 use super::{PostgresBackend, error, partition, value};
 use crate::backend::ReadParams;
@@ -25,17 +26,17 @@ pub(super) async fn produce(
     messages: &[NewMessage],
 ) -> Result<Vec<MessageId>, Error> {
     let state = backend.stream(stream);
-    let mut connection = backend.pool.acquire().await.map_err(|err| error::map(PRODUCING, err))?;
+    let connection = backend.pool.acquire().await.map_err(|err| error::map(PRODUCING, err))?;
+    let mut connection = Checkout::new(connection);
     let mut healings = 0;
     let ids = loop {
         let insert = insert(state.statements.message_produce.clone(), version, codec, messages);
         match insert.fetch_all(&mut *connection).await.and_then(|rows| ids(&rows)) {
-            Ok(ids) => break ids,
             Err(err) if error::is_missing_partition(&err) && healings < HEALINGS => {
                 partition::ensure(backend, stream, room(messages) << healings).await?;
                 healings += 1;
             }
-            Err(err) => return Err(backend.failed(&mut connection, PRODUCING, err)),
+            answer => break connection.answer(PRODUCING, answer)?,
         }
     };
     drop(connection);
@@ -114,7 +115,7 @@ pub(super) async fn read(backend: &PostgresBackend, params: &ReadParams) -> Resu
         .fetch_all(&mut *connection)
         .await
         .and_then(|rows| stored(&rows, 0));
-    rows.map_err(|err| backend.failed(&mut connection, DOING, err))
+    connection.answer(DOING, rows)
 }
 
 fn routing_regex(bindings: &[String]) -> Option<String> {

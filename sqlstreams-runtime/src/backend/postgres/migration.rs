@@ -32,10 +32,7 @@ pub(super) fn script(schema: &str, migration: &Migration) -> String {
 pub(super) async fn apply(backend: &PostgresBackend) -> Result<(), Error> {
     let mut connection = backend.engine(DOING).await?;
     let result = apply_on(backend, &mut connection).await;
-    match result {
-        Ok(checked) => checked,
-        Err(err) => Err(backend.failed(&mut connection, DOING, err)),
-    }
+    connection.answer(DOING, result)?
 }
 
 /// One transaction under a lock: two processes that migrate at once wait for each other.
@@ -66,11 +63,11 @@ async fn apply_on(backend: &PostgresBackend, connection: &mut PgConnection) -> R
 pub(super) async fn check(backend: &PostgresBackend) -> Result<(), Error> {
     let mut connection = backend.engine(DOING).await?;
     match list(backend, &mut connection).await {
-        Ok(applied) => check_applied(&applied, MIGRATIONS),
+        Ok(applied) => connection.answer(DOING, Ok(applied)).and_then(|applied| check_applied(&applied, MIGRATIONS)),
         Err(err) if error::is_missing_table(&err) => {
             Err(missing_installation(&format!("schema \"{}\"", backend.schema)))
         }
-        Err(err) => Err(backend.failed(&mut connection, "checking the installation", err)),
+        Err(err) => Err(connection.failed("checking the installation", err)),
     }
 }
 

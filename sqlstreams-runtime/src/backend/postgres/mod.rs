@@ -5,9 +5,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::pool::PoolConnection;
+use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{PgPool, Postgres};
 
 use super::template::Names;
 use super::{
@@ -20,6 +19,7 @@ use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
 use crate::message::{NewMessage, StoredMessage};
 
 mod claim;
+mod connection;
 mod cursor;
 mod error;
 mod exception;
@@ -35,6 +35,7 @@ mod stream;
 mod value;
 mod wake;
 
+use connection::Checkout;
 use partition::PartitionBound;
 use statements::{SharedStatements, StreamStatements};
 
@@ -93,21 +94,12 @@ impl PostgresBackend {
         })
     }
 
-    async fn engine(&self, doing: &str) -> Result<PoolConnection<Postgres>, Error> {
-        self.engine.acquire().await.map_err(|err| error::map(doing, err))
+    async fn engine(&self, doing: &str) -> Result<Checkout, Error> {
+        self.engine.acquire().await.map(Checkout::new).map_err(|err| error::map(doing, err))
     }
 
-    async fn renewals(&self, doing: &str) -> Result<PoolConnection<Postgres>, Error> {
-        self.renewals.acquire().await.map_err(|err| error::map(doing, err))
-    }
-
-    /// Maps the error of a statement on `connection`, and keeps a connection to a server that turned
-    /// read-only from being used again.
-    fn failed(&self, connection: &mut PoolConnection<Postgres>, doing: &str, err: sqlx::Error) -> Error {
-        if error::is_read_only(&err) {
-            connection.close_on_drop();
-        }
-        error::map(doing, err)
+    async fn renewals(&self, doing: &str) -> Result<Checkout, Error> {
+        self.renewals.acquire().await.map(Checkout::new).map_err(|err| error::map(doing, err))
     }
 
     fn stream(&self, id: StreamId) -> Arc<StreamState> {

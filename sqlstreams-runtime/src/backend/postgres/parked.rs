@@ -22,5 +22,5 @@ pub(super) async fn take(
         .fetch_optional(&mut *connection)
         .await
         .and_then(|row| row.as_ref().map(lease::lease).transpose());
-    row.map_err(|err| backend.failed(&mut connection, DOING, err))
+    connection.answer(DOING, row)
 }

@@ -41,7 +41,7 @@ pub(super) async fn ensure(backend: &PostgresBackend, stream: StreamId, room: i6
         .bind(room)
         .fetch_one(&mut *connection)
         .await;
-    let bound = bound.map_err(|err| backend.failed(&mut connection, DOING, err))?;
+    let bound = connection.answer(DOING, bound)?;
     Ok(MessageId(bound))
 }
 

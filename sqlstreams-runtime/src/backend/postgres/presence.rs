@@ -19,7 +19,7 @@ pub(super) async fn enter(backend: &PostgresBackend, params: &PresenceParams) ->
         .bind(value::wait(params.ttl))
         .execute(&mut *connection)
         .await;
-    result.map(|_| ()).map_err(|err| backend.failed(&mut connection, DOING, err))
+    connection.answer(DOING, result.map(|_| ()))
 }
 
 pub(super) async fn renew(backend: &PostgresBackend, id: PresenceId, ttl: Duration) -> Result<bool, Error> {
@@ -29,11 +29,11 @@ pub(super) async fn renew(backend: &PostgresBackend, id: PresenceId, ttl: Durati
         .bind(value::wait(ttl))
         .execute(&mut *connection)
         .await;
-    result.map(|done| done.rows_affected() > 0).map_err(|err| backend.failed(&mut connection, DOING, err))
+    connection.answer(DOING, result.map(|done| done.rows_affected() > 0))
 }
 
 pub(super) async fn leave(backend: &PostgresBackend, id: PresenceId) -> Result<(), Error> {
     let mut connection = backend.engine(DOING).await?;
     let result = sqlx::query(backend.shared.presence_leave.clone()).bind(id.0).execute(&mut *connection).await;
-    result.map(|_| ()).map_err(|err| backend.failed(&mut connection, DOING, err))
+    connection.answer(DOING, result.map(|_| ()))
 }

@@ -2,6 +2,7 @@
 
 use sqlx::Row;
 
+use super::connection::Checkout;
 use super::{PostgresBackend, error};
 use crate::backend::{StreamParams, StreamRow};
 use crate::error::{Error, Kind};
@@ -20,7 +21,7 @@ pub(super) async fn register(backend: &PostgresBackend, params: &StreamParams) -
         .bind(params.partition_size)
         .fetch_one(&mut *connection)
         .await;
-    let id = id.map_err(|err| registration(backend, &mut connection, params, err))?;
+    let id = id.map_err(|err| registration(&mut connection, params, err))?;
     let created = sqlx::query(backend.shared.stream_version_create.clone())
         .bind(id)
         .bind(params.schema_version.cast_signed())
@@ -30,7 +31,8 @@ pub(super) async fn register(backend: &PostgresBackend, params: &StreamParams) -
         .bind(&params.json_schema)
         .execute(&mut *connection)
         .await;
-    created.map_err(|err| registration(backend, &mut connection, params, err))?;
+    let created = created.map_err(|err| registration(&mut connection, params, err))?;
+    connection.answer(DOING, Ok(created))?;
     drop(connection);
     let row = find(backend, params).await?;
     row.ok_or_else(|| {
@@ -42,14 +44,9 @@ pub(super) async fn register(backend: &PostgresBackend, params: &StreamParams) -
     })
 }
 
-fn registration(
-    backend: &PostgresBackend,
-    connection: &mut sqlx::pool::PoolConnection<sqlx::Postgres>,
-    params: &StreamParams,
-    err: sqlx::Error,
-) -> Error {
+fn registration(connection: &mut Checkout, params: &StreamParams, err: sqlx::Error) -> Error {
     if !error::is_permission(&err) {
-        return backend.failed(connection, DOING, err);
+        return connection.failed(DOING, err);
     }
     Error::new(
         Kind::Permission,
@@ -80,5 +77,5 @@ async fn find(backend: &PostgresBackend, params: &StreamParams) -> Result<Option
             })),
             _ => Ok(None),
         });
-    row.map_err(|err| backend.failed(&mut connection, DOING, err))
+    connection.answer(DOING, row)
 }

@@ -64,7 +64,7 @@ pub(super) async fn send(backend: &PostgresBackend, streams: &[StreamId]) -> Res
         .bind(ids.join(","))
         .execute(&mut *connection)
         .await;
-    result.map(|_| ()).map_err(|err| backend.failed(&mut connection, DOING, err))
+    connection.answer(DOING, result.map(|_| ()))
 }
 
 fn channel(schema: &str) -> String {

@@ -16,8 +16,8 @@ use crate::harness::PATIENCE;
 use crate::support::cluster::{Cluster, Mode, Options};
 use crate::support::database::fresh_database;
 
-/// Less than the minute after which any lease is freed that its owner does not name.
-const SOON: Duration = Duration::from_secs(20);
+/// Less than the ten seconds after which any lease is freed that its owner does not name.
+const SOON: Duration = Duration::from_secs(9);
 
 #[derive(Debug, PartialEq, Eq)]
 enum Said {

@@ -18,8 +18,8 @@ use crate::fence::{connection, end, execute, until};
 use crate::harness::{PATIENCE, presence_params};
 use crate::support::database::{Database, fresh_database};
 
-/// Less than the minute after which any lease is freed that its owner does not name.
-const SOON: Duration = Duration::from_secs(20);
+/// Less than the ten seconds after which any lease is freed that its owner does not name.
+const SOON: Duration = Duration::from_secs(9);
 
 /// An application behind a network that can be held and cut, and the server as seen from beside it.
 struct World {

@@ -15,7 +15,7 @@ freed as (
     update "{schema}"."claim_lease_{stream}"
     set presence_id = null
     where presence_id = $2 and consumer_group_id = $1 and token <> all($3)
-        and claimed_at < clock_timestamp() - interval '1 minute'
+        and claimed_at < clock_timestamp() - interval '10 seconds'
 )
 select l.token
 from "{schema}"."claim_lease_{stream}" l, asynchronous a

@@ -291,7 +291,7 @@ async fn report_frees_what_was_forgotten_for_ten_seconds(installation: &Installa
             (installation.table_of("claim_lease", stream), installation.ago(Duration::from_secs(seconds)));
         installation.execute(&format!("update {leases} set claimed_at = {past}")).await;
     };
-    age(5).await;
+    age(2).await;
     for _ in 0..2 {
         let owned = backend.lease_report(stream, group, presence, &[used], &[]).await.expect("a report");
         assert_eq!(owned, [used]);

@@ -78,7 +78,7 @@ impl World {
 
 async fn lose_answers(proxy: &Proxy) {
     proxy.go_away();
-    proxy.refuses(8).await;
+    proxy.refuses(24).await;
     proxy.come_back();
 }
 

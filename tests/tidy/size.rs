@@ -157,5 +157,5 @@ fn a_path_of_one_machine_is_found() {
     assert_eq!(check(concat!("see `/ho", "me/me/x`")), 1);
     assert_eq!(check(concat!("cd /wo", "rk/main")), 1);
     assert_eq!(check(concat!("C:\\Us", "ers\\me")), 1);
-    assert_eq!(check("/usr/lib/postgresql/15/bin network/work/x $HOME/root/x"), 0);
+    assert_eq!(check("/usr/lib/postgresql/15/bin network/workshop/x $HOME/root/x"), 0);
 }

@@ -74,7 +74,10 @@ impl Grouping {
     }
 
     async fn drain(&self) {
-        while let Some((messages, answers)) = self.next() {
+        loop {
+            // Callers that were just answered, or are about to call, come first: their messages share this insert.
+            tokio::task::yield_now().await;
+            let Some((messages, answers)) = self.next() else { return };
             self.insert(messages, answers).await;
         }
     }

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use crate::backend::{DeadLetterRow, PositionRow};
-use crate::consume::{Consumer, Stall, Stalls, stalls};
+use crate::consume::{Consumer, Observations, Stall, Stalls, stalls};
 use crate::database::Database;
 use crate::error::{Error, Kind};
 use crate::group::Group;
@@ -28,6 +28,7 @@ struct Inner<Db: Database> {
     store: Store,
     hub: Arc<Hub>,
     stalls: Stalls,
+    observations: Arc<Observations>,
     namespace: String,
 }
 
@@ -70,6 +71,7 @@ impl<Db: Database> Client<Db> {
             hub: Hub::new(store.clone()),
             store,
             stalls: Stalls::default(),
+            observations: Arc::default(),
             namespace: namespace.to_owned(),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -126,7 +128,9 @@ impl<Db: Database> Client<Db> {
 
     /// A consumer without groups yet.
     pub fn consumer(&self) -> Consumer {
-        Consumer::new(self.inner.store.clone(), Arc::clone(&self.inner.hub), Arc::clone(&self.inner.stalls))
+        let inner = &self.inner;
+        let (hub, stalls) = (Arc::clone(&inner.hub), Arc::clone(&inner.stalls));
+        Consumer::new(inner.store.clone(), hub, stalls, Arc::clone(&inner.observations))
     }
 
     /// What keeps this client's running consumers from messages that are already numbered: open

@@ -27,6 +27,7 @@ mod decode;
 mod dispatch;
 mod exception;
 mod handler;
+mod observe;
 mod pace;
 mod presence;
 mod range;
@@ -37,6 +38,7 @@ mod signal;
 mod stall;
 
 use handler::{Closure, Dispatch, Typed};
+pub(crate) use observe::Observations;
 use presence::Heart;
 use session::{Session, SessionParams, lock};
 pub use stall::Stall;
@@ -56,6 +58,7 @@ pub struct Consumer {
     store: Store,
     hub: Arc<Hub>,
     stalls: Stalls,
+    observations: Arc<Observations>,
     groups: Vec<Declared>,
     concurrency: usize,
     lease: Duration,
@@ -92,11 +95,12 @@ pub struct GroupSummary {
 }
 
 impl Consumer {
-    pub(crate) fn new(store: Store, hub: Arc<Hub>, stalls: Stalls) -> Self {
+    pub(crate) fn new(store: Store, hub: Arc<Hub>, stalls: Stalls, observations: Arc<Observations>) -> Self {
         Self {
             store,
             hub,
             stalls,
+            observations,
             groups: Vec::new(),
             concurrency: 16,
             lease: Duration::from_secs(8),
@@ -225,6 +229,7 @@ impl Consumer {
                 group: group.id,
                 group_name: declared.name,
                 presence,
+                observing: self.observations.of(stream),
                 handler: Arc::clone(&declared.handler),
                 config: declared.config,
                 concurrency: self.concurrency,

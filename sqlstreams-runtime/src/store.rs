@@ -7,8 +7,8 @@ use tracing::Instrument;
 
 use crate::backend::{
     Backend, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams,
-    GroupParams, GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, SettleParams, StallCause,
-    StreamParams, StreamRow,
+    GroupParams, GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, ReturnParams,
+    SettleParams, StallCause, StreamParams, StreamRow,
 };
 use crate::error::{Error, Recovery};
 use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
@@ -83,14 +83,14 @@ port! {
     idempotent "lease.settle" lease_settle(params: &SettleParams) -> bool;
     once "lease.reclaim" lease_reclaim(stream: StreamId, group: GroupId, presence: PresenceId, token: LeaseToken) -> Option<LeaseRow>;
     once "lease.report" lease_report(stream: StreamId, group: GroupId, presence: PresenceId, tokens: &[LeaseToken], progress: &[ProgressParams]) -> Vec<LeaseToken>;
-    idempotent "lease.return" lease_return(stream: StreamId, progress: &[ProgressParams]) -> ();
+    idempotent "lease.return" lease_return(stream: StreamId, leases: &[ReturnParams]) -> ();
     once "parked.take" parked_take(params: &ClaimParams, versions: &[i32]) -> Option<LeaseRow>;
     once "exception.take" exception_take(params: &ExceptionTakeParams) -> Vec<ExceptionRow>;
     idempotent "exception.settle" exception_settle(params: &ExceptionSettleParams) -> ();
     idempotent "exception.return" exception_return(stream: StreamId, group: GroupId, token: LeaseToken) -> ();
     idempotent "exception.due" exception_due(stream: StreamId, group: GroupId) -> Option<Duration>;
     idempotent "exception.dead" exception_dead(stream: StreamId, group: GroupId, after: MessageId, limit: i64) -> Vec<DeadLetterRow>;
-    once "cursor.observe" cursor_observe(stream: StreamId, group: GroupId) -> ();
+    once "cursor.observe" cursor_observe(stream: StreamId, groups: &[GroupId]) -> ();
     once "cursor.stall" cursor_stall(stream: StreamId, group: GroupId) -> Vec<StallCause>;
     idempotent "cursor.position" cursor_position(stream: StreamId, group: GroupId) -> PositionRow;
     once "wake.send" wake_send(streams: &[StreamId]) -> ();

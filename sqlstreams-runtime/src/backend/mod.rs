@@ -311,6 +311,17 @@ pub struct ProgressParams {
     pub done: Vec<(i64, i64)>,
 }
 
+/// One lease that goes back before all of its messages are handled.
+#[derive(Clone, Debug)]
+pub struct ReturnParams {
+    /// The lease.
+    pub token: LeaseToken,
+    /// Intervals (low, high] that need no handler any more: handled messages, and those in `exceptions`.
+    pub done: Vec<(i64, i64)>,
+    /// Messages inside it that are in trouble.
+    pub exceptions: Vec<ExceptionParams>,
+}
+
 /// A transaction that keeps a stream's consumers from passing an id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StallCause {
@@ -428,9 +439,9 @@ pub trait Backend: Send + Sync + 'static {
         progress: &[ProgressParams],
     ) -> Result<Vec<LeaseToken>, Error>;
 
-    /// Gives leases back with what is handled inside them; anybody may take the rest at once, and it
-    /// counts as no loss of an owner. Idempotent.
-    async fn lease_return(&self, stream: StreamId, progress: &[ProgressParams]) -> Result<(), Error>;
+    /// Gives leases back with what became of the messages inside them; anybody may take the rest at once, and it
+    /// counts as no loss of an owner. Leases that the caller does not own any more are left alone. Idempotent.
+    async fn lease_return(&self, stream: StreamId, leases: &[ReturnParams]) -> Result<(), Error>;
 
     /// Takes at most `width` ids of a parked range whose version is in `versions`, as a lease. Not
     /// idempotent: after a lost answer `lease_find` tells.
@@ -450,9 +461,9 @@ pub trait Backend: Send + Sync + 'static {
     /// The time until the group's next message in trouble is due. Idempotent.
     async fn exception_due(&self, stream: StreamId, group: GroupId) -> Result<Option<Duration>, Error>;
 
-    /// Observes the producers that are running now, so that a later claim can pass the head when they have
-    /// ended, whatever else runs. Idempotent.
-    async fn cursor_observe(&self, stream: StreamId, group: GroupId) -> Result<(), Error>;
+    /// Observes the producers that are running now, so that later claims of these groups can pass the head when they
+    /// have ended, whatever else runs. Idempotent.
+    async fn cursor_observe(&self, stream: StreamId, groups: &[GroupId]) -> Result<(), Error>;
 
     /// Who keeps the group from passing ids now. Idempotent.
     async fn cursor_stall(&self, stream: StreamId, group: GroupId) -> Result<Vec<StallCause>, Error>;

@@ -141,6 +141,7 @@ impl Claimer {
         let moved = row.high > row.low;
         if !row.pending || row.head <= row.high {
             self.waits.clear();
+            self.session.observing.leave(self.session.group);
             self.unstalled();
             self.pending = FIRST_PENDING;
             if moved {
@@ -164,8 +165,9 @@ impl Claimer {
     /// Waits for open transactions: briefly at first, then with the exact proof, then by name.
     async fn pend(&mut self, now: Instant) -> Next {
         let session = &self.session;
-        if self.waits.wants_exact(now) {
-            match session.store.cursor_observe(session.stream, session.group).await {
+        let observed_for = if self.waits.wants_exact(now) { session.observing.wants(session.group, now) } else { None };
+        if let Some(groups) = observed_for {
+            match session.store.cursor_observe(session.stream, &groups).await {
                 Ok(()) => return Next::Again,
                 Err(err) => tracing::warn!(stream = %session.stream_name, error = %err, "observing open producers"),
             }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::session::Session;
-use crate::backend::{PresenceParams, ProgressParams};
+use super::settle::returned;
+use crate::backend::{PresenceParams, ProgressParams, ReturnParams};
 use crate::error::Error;
 use crate::store::Store;
 
@@ -21,7 +22,7 @@ pub(crate) struct Heart {
     pub(crate) beats: u32,
     /// What was given up when the presence expired, to be given back when the database answers again: this
     /// presence lives on then, so nobody would take it over.
-    pub(crate) given_up: Vec<(Arc<Session>, Vec<ProgressParams>)>,
+    pub(crate) given_up: Vec<(Arc<Session>, Vec<ReturnParams>)>,
 }
 
 impl Heart {
@@ -103,7 +104,7 @@ impl Heart {
                 tracing::warn!(stream = %session.stream_name, group = %session.group_name,
                     "this process's presence expired; a range is left to others");
                 session.lose(&range);
-                ranges.push(ProgressParams { token: range.lease.token, done: range.done_intervals() });
+                ranges.push(returned(session, &range));
             }
             if !ranges.is_empty() {
                 self.given_up.push((Arc::clone(session), ranges));

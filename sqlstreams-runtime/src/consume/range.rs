@@ -63,12 +63,15 @@ impl Range {
     /// Records what became of a message; true for the last one of the range.
     pub(crate) fn finish(&self, index: usize, verdict: Verdict) -> bool {
         match verdict {
-            Verdict::Done => {
-                self.done[index / 64].fetch_or(1 << (index % 64), Ordering::Release);
-            }
+            Verdict::Done => self.set_done(index),
             trouble => self.troubled.lock().unwrap_or_else(PoisonError::into_inner).push((index, trouble)),
         }
         self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// The message needs no handler any more.
+    pub(crate) fn set_done(&self, index: usize) {
+        self.done[index / 64].fetch_or(1 << (index % 64), Ordering::Release);
     }
 
     /// How long the handlers took, from the first start to now.
@@ -76,7 +79,7 @@ impl Range {
         self.started.get().map(Instant::elapsed).unwrap_or_default()
     }
 
-    /// The messages in trouble, once all are finished.
+    /// The messages in trouble that nobody took yet.
     pub(crate) fn take_troubled(&self) -> Vec<(usize, Verdict)> {
         std::mem::take(&mut self.troubled.lock().unwrap_or_else(PoisonError::into_inner))
     }

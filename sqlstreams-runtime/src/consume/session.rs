@@ -9,6 +9,7 @@ use sqlstreams_schema::{GroupConfig, RetryPolicy};
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 use super::handler::Dispatch;
+use super::observe::Observing;
 use super::pace::Pace;
 use super::range::Range;
 use super::signal::Signal;
@@ -53,6 +54,7 @@ pub(crate) struct Session {
     parking: Mutex<Option<oneshot::Receiver<()>>>,
     pub(crate) pace: Mutex<Pace>,
     pub(crate) stall: Mutex<Option<Stall>>,
+    pub(crate) observing: Arc<Observing>,
     /// No new claims and no new handlers.
     pub(crate) closing: Signal,
     /// Messages in trouble that are being run are dropped and go back. Replaced after each use.
@@ -112,6 +114,7 @@ pub(crate) struct SessionParams {
     pub(crate) group: GroupId,
     pub(crate) group_name: &'static str,
     pub(crate) presence: PresenceId,
+    pub(crate) observing: Arc<Observing>,
     pub(crate) handler: Arc<dyn Dispatch>,
     pub(crate) config: GroupConfig,
     pub(crate) concurrency: usize,
@@ -144,6 +147,7 @@ impl Session {
             parking: Mutex::default(),
             pace: Mutex::new(Pace::new(params.concurrency)),
             stall: Mutex::default(),
+            observing: params.observing,
             closing: Signal::default(),
             exceptions_dropped: Mutex::default(),
             absent: AtomicBool::new(false),

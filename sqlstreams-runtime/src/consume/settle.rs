@@ -5,19 +5,17 @@ use std::time::Duration;
 
 use super::range::Range;
 use super::session::Session;
-use crate::backend::{ExceptionNext, ExceptionParams, ProgressParams, SettleParams};
+use crate::backend::{ExceptionNext, ExceptionParams, ReturnParams, SettleParams};
 use crate::error::Recovery;
 use crate::message::StoredMessage;
+use crate::outcome::Verdict;
 
 /// Records the range's messages in trouble and parked versions, and ends its lease; tries until it is
 /// recorded or the lease is lost.
 pub(crate) async fn settle(session: &Arc<Session>, range: &Arc<Range>) {
     let troubled = range.take_troubled();
     let done = range.messages.len() - troubled.len();
-    let exceptions: Vec<_> = troubled
-        .into_iter()
-        .map(|(index, verdict)| exception(&range.messages[index], session.next_after(verdict, 0)))
-        .collect();
+    let exceptions = exceptions(session, range, troubled);
     let params = SettleParams {
         stream: session.stream,
         token: range.lease.token,
@@ -51,6 +49,11 @@ pub(crate) async fn settle(session: &Arc<Session>, range: &Arc<Range>) {
     session.news.notify_one();
 }
 
+fn exceptions(session: &Session, range: &Range, troubled: Vec<(usize, Verdict)>) -> Vec<ExceptionParams> {
+    let exception = |(index, verdict)| exception(&range.messages[index], session.next_after(verdict, 0));
+    troubled.into_iter().map(exception).collect()
+}
+
 pub(crate) fn exception(message: &StoredMessage, next: ExceptionNext) -> ExceptionParams {
     let key = message.message_key.as_deref().map(|key| String::from_utf8_lossy(key).into_owned());
     ExceptionParams { message: message.id, schema_version: message.schema_version, message_key: key, next }
@@ -62,19 +65,34 @@ pub(crate) async fn give_back(session: &Arc<Session>) {
     for range in &ranges {
         range.dropped.raise();
     }
-    let progress: Vec<_> =
-        ranges.iter().map(|range| ProgressParams { token: range.lease.token, done: range.done_intervals() }).collect();
-    if progress.is_empty() {
+    if ranges.is_empty() {
         return;
     }
-    match session.store.lease_return(session.stream, &progress).await {
+    let handled: usize = ranges.iter().map(|range| range.done_count()).sum();
+    let leases: Vec<_> = ranges.iter().map(|range| returned(session, range)).collect();
+    match session.store.lease_return(session.stream, &leases).await {
         Ok(()) => {
-            for range in &ranges {
-                session.close_range(range.lease.token);
-                session.counts.count_done(range.done_count() as u64);
+            ranges.iter().for_each(|range| session.close_range(range.lease.token));
+            session.counts.count_done(handled as u64);
+            for exception in leases.iter().flat_map(|lease| &lease.exceptions) {
+                session.counts.count(&exception.next);
             }
         }
         Err(err) => tracing::warn!(stream = %session.stream_name, group = %session.group_name, error = %err,
             "ranges could not be given back; others take them when this process's presence has expired"),
+    }
+}
+
+/// What became of a range that goes back before its end. Messages in trouble get their rows now: nobody runs them
+/// again as if they were fresh.
+pub(crate) fn returned(session: &Session, range: &Range) -> ReturnParams {
+    let troubled = range.take_troubled();
+    for (index, _) in &troubled {
+        range.set_done(*index);
+    }
+    ReturnParams {
+        token: range.lease.token,
+        done: range.done_intervals(),
+        exceptions: exceptions(session, range, troubled),
     }
 }

@@ -22,14 +22,13 @@ pub struct Stall {
 pub(crate) const STALL_AFTER: Duration = Duration::from_secs(1);
 /// From how long on the exact proof is tried: the cheap one settles in a few commits' time.
 const EXACT_AFTER: Duration = Duration::from_millis(100);
-/// The exact proof costs the server about a millisecond.
-const EXACT_EVERY: Duration = Duration::from_secs(1);
+/// Between two looks who is to blame.
+const CAUSES_EVERY: Duration = Duration::from_secs(1);
 
 /// Follows one group's waits. Time is passed in.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     since: Option<Instant>,
-    observed: Option<Instant>,
     looked: Option<Instant>,
 }
 
@@ -49,18 +48,14 @@ impl Waits {
         self.since.map(|since| now.saturating_duration_since(since))
     }
 
-    /// Whether to observe the open producers now.
-    pub(crate) fn wants_exact(&mut self, now: Instant) -> bool {
-        let due = self.lasts(now).is_some_and(|lasts| lasts >= EXACT_AFTER) && passed(self.observed, now, EXACT_EVERY);
-        if due {
-            self.observed = Some(now);
-        }
-        due
+    /// Whether the cheap proof is late.
+    pub(crate) fn wants_exact(&self, now: Instant) -> bool {
+        self.lasts(now).is_some_and(|lasts| lasts >= EXACT_AFTER)
     }
 
     /// Whether to look who is to blame now.
     pub(crate) fn wants_causes(&mut self, now: Instant) -> bool {
-        let due = self.lasts(now).is_some_and(|lasts| lasts >= STALL_AFTER) && passed(self.looked, now, EXACT_EVERY);
+        let due = self.lasts(now).is_some_and(|lasts| lasts >= STALL_AFTER) && passed(self.looked, now, CAUSES_EVERY);
         if due {
             self.looked = Some(now);
         }
@@ -77,17 +72,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_exact_proof_waits_for_the_cheap_one_and_then_comes_once_a_second() {
+    fn the_exact_proof_waits_for_the_cheap_one_and_the_causes_are_looked_for_once_a_second() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let mut waits = Waits::default();
         waits.waiting(at(0), false);
         assert!(!waits.wants_exact(at(50)));
         assert!(waits.wants_exact(at(100)));
-        assert!(!waits.wants_exact(at(1000)));
-        assert!(waits.wants_exact(at(1100)));
-        assert!(waits.wants_causes(at(1100)));
+        assert!(!waits.wants_causes(at(999)));
+        assert!(waits.wants_causes(at(1000)));
+        assert!(!waits.wants_causes(at(1999)));
+        assert!(waits.wants_causes(at(2000)));
         waits.clear();
+        assert!(!waits.wants_exact(at(9000)));
         assert!(!waits.wants_causes(at(9000)));
     }
 }

@@ -1,6 +1,6 @@
 //! A group's position, and what keeps it from moving: `cursor_observe`, `cursor_stall`, `cursor_position`.
 
-use sqlstreams_runtime::backend::{ExceptionNext, ProgressParams, SettleParams};
+use sqlstreams_runtime::backend::{ExceptionNext, ReturnParams, SettleParams};
 use sqlstreams_runtime::identity::{GroupId, LeaseToken};
 use sqlx::AssertSqlSafe;
 
@@ -29,7 +29,7 @@ async fn observe_changes_nothing_when_there_is_nothing_to_pass(installation: &In
         let cursor = format!("select max(seq) from {}", installation.table_of("consumer_group_cursor", stream));
         let before = installation.number(&cursor).await;
         for _ in 0..3 {
-            installation.backend.cursor_observe(stream, group).await.expect("an observation");
+            installation.backend.cursor_observe(stream, &[group]).await.expect("an observation");
         }
         assert_eq!(installation.number(&cursor).await, before, "the cursor's row stayed");
         let row = installation.backend.claim_take(&claim_params(stream, group, presence, 5)).await.expect("a claim");
@@ -40,7 +40,7 @@ async fn observe_changes_nothing_when_there_is_nothing_to_pass(installation: &In
 async fn observe_of_a_missing_group_is_no_error(installation: &Installation) {
     let stream = installation.stream("events").await;
     installation.produce(stream, 1).await;
-    installation.backend.cursor_observe(stream, GroupId(77)).await.expect("an answer");
+    installation.backend.cursor_observe(stream, &[GroupId(77)]).await.expect("an answer");
 }
 
 /// An old transaction that has written, but not to the stream, holds back every snapshot's xmin.
@@ -57,9 +57,29 @@ async fn observe_lets_a_claim_pass_while_an_unrelated_transaction_is_open() {
         let row = installation.backend.claim_take(&claim_params(stream, group, presence, 9)).await.expect("a claim");
         assert!(row.low == row.high && row.pending, "the cheap proof waits: {row:?}");
     }
-    installation.backend.cursor_observe(stream, group).await.expect("an observation");
+    installation.backend.cursor_observe(stream, &[group]).await.expect("an observation");
     let row = installation.backend.claim_take(&claim_params(stream, group, presence, 9)).await.expect("a claim");
     assert_eq!((row.low, row.high), (0, 5), "the exact proof passes");
+    unrelated.rollback().await.expect("a rollback");
+}
+
+#[tokio::test]
+async fn observe_serves_every_group_that_it_is_made_for_and_no_other() {
+    let installation = harness::postgres().await;
+    let stream = installation.stream("events").await;
+    let presence = installation.presence().await;
+    let mut groups = Vec::new();
+    for name in ["one", "two", "three"] {
+        groups.push(installation.group(stream, name).await);
+    }
+    let mut unrelated = installation.pool().begin().await.expect("a transaction");
+    sqlx::raw_sql("select pg_current_xact_id()").execute(&mut *unrelated).await.expect("a transaction id");
+    installation.produce(stream, 5).await;
+    installation.backend.cursor_observe(stream, &[groups[2], groups[0]]).await.expect("an observation");
+    for (group, high) in [(groups[0], 5), (groups[1], 0), (groups[2], 5)] {
+        let row = installation.backend.claim_take(&claim_params(stream, group, presence, 9)).await.expect("a claim");
+        assert_eq!((row.low, row.high), (0, high));
+    }
     unrelated.rollback().await.expect("a rollback");
 }
 
@@ -137,7 +157,7 @@ async fn position_follows_claims_and_settlements(installation: &Installation) {
         assert!(installation.backend.lease_settle(&settle_params(stream, token)).await.expect("a settlement"));
         assert_eq!(position().await, (20, settled));
     }
-    let back = [ProgressParams { token: tokens[2], done: vec![(10, 13)] }];
+    let back = [ReturnParams { token: tokens[2], done: vec![(10, 13)], exceptions: Vec::new() }];
     installation.backend.lease_return(stream, &back).await.expect("a return");
     assert_eq!(position().await, (20, 10), "what was given back is open");
     let taken = installation.backend.lease_reclaim(stream, group, presence, LeaseToken::mint()).await.expect("a look");

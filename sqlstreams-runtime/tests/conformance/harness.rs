@@ -317,7 +317,7 @@ pub async fn claim_on(
 /// After a claim that took nothing: lets the next one pass, whatever else runs on the server.
 pub async fn pass_the_head(backend: &dyn Backend, stream: StreamId, group: GroupId, row: &ClaimRow) {
     if row.pending && !row.contended {
-        backend.cursor_observe(stream, group).await.expect("open producers can be observed");
+        backend.cursor_observe(stream, &[group]).await.expect("open producers can be observed");
     }
     tokio::task::yield_now().await;
 }

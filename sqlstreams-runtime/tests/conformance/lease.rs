@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use sqlstreams_runtime::backend::{ProgressParams, SettleParams};
+use sqlstreams_runtime::backend::{ExceptionNext, ProgressParams, ReturnParams, SettleParams};
 use sqlstreams_runtime::identity::{GroupId, LeaseToken, PresenceId, StreamId};
 use tokio::task::JoinSet;
 
-use crate::harness::{Installation, claim_params, on_both, settle_params};
+use crate::exception::{FAR, Setting};
+use crate::harness::{Installation, claim_params, on_both, retry, settle_params, trouble};
 
 mod settlement;
 
@@ -27,7 +28,9 @@ on_both! {
     report_frees_what_was_forgotten_for_ten_seconds,
     report_leaves_the_ranges_of_others_alone,
     return_lets_anybody_take_the_rest_at_once,
+    return_records_the_messages_in_trouble_once,
     return_by_a_lost_owner_changes_nothing,
+    return_by_a_lost_owner_records_no_trouble,
 }
 
 /// A stream with a group, twenty messages and a process.
@@ -40,6 +43,10 @@ async fn setting(installation: &Installation) -> (StreamId, GroupId, PresenceId)
 
 fn progress(token: LeaseToken, done: &[(i64, i64)]) -> ProgressParams {
     ProgressParams { token, done: done.to_vec() }
+}
+
+fn back(token: LeaseToken, done: &[(i64, i64)]) -> ReturnParams {
+    ReturnParams { token, done: done.to_vec(), exceptions: Vec::new() }
 }
 
 async fn find_gives_the_lease_with_the_token(installation: &Installation) {
@@ -112,7 +119,7 @@ async fn reclaim_counts_lost_owners_only(installation: &Installation) {
         let taken = backend.lease_reclaim(stream, group, owner, LeaseToken::mint()).await.expect("a look");
         taken.expect("a range without owner")
     };
-    backend.lease_return(stream, &[progress(token, &[])]).await.expect("a return");
+    backend.lease_return(stream, &[back(token, &[])]).await.expect("a return");
     let first = installation.presence().await;
     assert_eq!(take(first).await.reclaims, 0, "it was given back");
     installation.expire(first).await;
@@ -122,7 +129,7 @@ async fn reclaim_counts_lost_owners_only(installation: &Installation) {
     let third = installation.presence().await;
     let lease = take(third).await;
     assert_eq!(lease.reclaims, 2, "a process left with the range");
-    backend.lease_return(stream, &[progress(lease.token, &[])]).await.expect("a return");
+    backend.lease_return(stream, &[back(lease.token, &[])]).await.expect("a return");
     assert_eq!(take(first).await.reclaims, 2, "it was given back; what was counted stays");
 }
 
@@ -332,8 +339,8 @@ async fn return_lets_anybody_take_the_rest_at_once(installation: &Installation) 
     let (kept, _) = installation.claim(stream, group, presence, 5).await;
     backend.lease_return(stream, &[]).await.expect("a return of nothing");
     for _ in 0..2 {
-        let back = [progress(first, &[(0, 2)]), progress(second, &[]), progress(LeaseToken::mint(), &[(0, 1)])];
-        backend.lease_return(stream, &back).await.expect("a return");
+        let leases = [back(first, &[(0, 2)]), back(second, &[]), back(LeaseToken::mint(), &[(0, 1)])];
+        backend.lease_return(stream, &leases).await.expect("a return");
     }
     for (low, done) in [(0, vec![(0, 2)]), (5, vec![])] {
         let taken = backend.lease_reclaim(stream, group, presence, LeaseToken::mint()).await.expect("a look");
@@ -345,6 +352,51 @@ async fn return_lets_anybody_take_the_rest_at_once(installation: &Installation) 
     assert!(backend.lease_find(stream, kept).await.expect("a look").is_some());
 }
 
+async fn return_records_the_messages_in_trouble_once(installation: &Installation) {
+    let setting = Setting::new(installation).await;
+    let Setting { stream, group, presence, .. } = setting;
+    let backend = &installation.backend;
+    let (first, _) = installation.claim(stream, group, presence, 5).await;
+    let (second, _) = installation.claim(stream, group, presence, 5).await;
+    let dead = ExceptionNext::Dead { error: "it can't be handled".to_owned() };
+    let leases = [
+        ReturnParams {
+            exceptions: vec![trouble(1, retry(Duration::ZERO)), trouble(2, dead)],
+            ..back(first, &[(0, 2)])
+        },
+        ReturnParams { exceptions: vec![trouble(9, retry(Duration::ZERO))], ..back(second, &[(8, 9)]) },
+    ];
+    backend.lease_return(stream, &leases).await.expect("a return");
+    let position = backend.cursor_position(stream, group).await.expect("a position");
+    assert_eq!((position.ready, position.dead), (2, 1));
+    let (token, rows) = setting.take(FAR, 10).await;
+    let seen: Vec<_> = rows.iter().map(|row| (row.id.0, row.attempts, row.failures)).collect();
+    assert_eq!(seen, [(1, 1, 1), (9, 1, 1)]);
+    setting.settle(token, vec![trouble(1, ExceptionNext::Done), trouble(9, ExceptionNext::Done)]).await;
+    // The answer was lost, and meanwhile the messages were handled.
+    backend.lease_return(stream, &leases).await.expect("a repeated return");
+    let position = backend.cursor_position(stream, group).await.expect("a position");
+    assert_eq!((position.ready, position.dead), (0, 1));
+    let mut done = Vec::new();
+    for _ in 0..2 {
+        let taken = backend.lease_reclaim(stream, group, presence, LeaseToken::mint()).await.expect("a look");
+        done.push(taken.expect("a range that was given back").done);
+    }
+    assert_eq!(done, [vec![(0, 2)], vec![(8, 9)]]);
+}
+
+async fn return_by_a_lost_owner_records_no_trouble(installation: &Installation) {
+    let (stream, group, presence) = setting(installation).await;
+    let backend = &installation.backend;
+    let (lost, _) = installation.claim(stream, group, presence, 5).await;
+    installation.expire(presence).await;
+    let thief = installation.presence().await;
+    backend.lease_reclaim(stream, group, thief, LeaseToken::mint()).await.expect("a look").expect("a range");
+    let late = ReturnParams { exceptions: vec![trouble(1, retry(Duration::ZERO))], ..back(lost, &[(0, 1)]) };
+    backend.lease_return(stream, &[late]).await.expect("a late return");
+    assert_eq!(backend.cursor_position(stream, group).await.expect("a position").ready, 0);
+}
+
 async fn return_by_a_lost_owner_changes_nothing(installation: &Installation) {
     let (stream, group, presence) = setting(installation).await;
     let backend = &installation.backend;
@@ -353,7 +405,7 @@ async fn return_by_a_lost_owner_changes_nothing(installation: &Installation) {
     let thief = installation.presence().await;
     let taken = LeaseToken::mint();
     backend.lease_reclaim(stream, group, thief, taken).await.expect("a look").expect("a range without owner");
-    backend.lease_return(stream, &[progress(lost, &[(0, 5)])]).await.expect("a late return");
+    backend.lease_return(stream, &[back(lost, &[(0, 5)])]).await.expect("a late return");
     let lease = backend.lease_find(stream, taken).await.expect("a look").expect("a lease");
     assert_eq!(lease.done, []);
     let again = backend.lease_reclaim(stream, group, presence, LeaseToken::mint()).await.expect("a look");

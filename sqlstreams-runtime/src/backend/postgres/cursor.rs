@@ -7,11 +7,12 @@ use crate::backend::{PositionRow, StallCause};
 use crate::error::{Error, Kind};
 use crate::identity::{GroupId, StreamId};
 
-pub(super) async fn observe(backend: &PostgresBackend, stream: StreamId, group: GroupId) -> Result<(), Error> {
+pub(super) async fn observe(backend: &PostgresBackend, stream: StreamId, groups: &[GroupId]) -> Result<(), Error> {
     const DOING: &str = "observing open producers";
     let state = backend.stream(stream);
     let mut connection = backend.engine(DOING).await?;
-    let result = sqlx::query(state.statements.cursor_observe.clone()).bind(group.0).execute(&mut *connection).await;
+    let groups: Vec<_> = groups.iter().map(|group| group.0).collect();
+    let result = sqlx::query(state.statements.cursor_observe.clone()).bind(groups).execute(&mut *connection).await;
     connection.answer(DOING, result.map(|_| ()))
 }
 

@@ -4,7 +4,7 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::{PostgresBackend, value};
-use crate::backend::{ExceptionNext, LeaseRow, ProgressParams, SettleParams};
+use crate::backend::{ExceptionNext, ExceptionParams, LeaseRow, ProgressParams, ReturnParams, SettleParams};
 use crate::error::Error;
 use crate::identity::{GroupId, LeaseToken, PresenceId, StreamId};
 
@@ -120,14 +120,28 @@ pub(super) async fn report(
 pub(super) async fn give_back(
     backend: &PostgresBackend,
     stream: StreamId,
-    progress: &[ProgressParams],
+    leases: &[ReturnParams],
 ) -> Result<(), Error> {
     const DOING: &str = "giving ranges back";
     let state = backend.stream(stream);
-    let (tokens, done) = intervals(progress);
+    let (tokens, done): (Vec<_>, Vec<_>) =
+        leases.iter().map(|lease| (lease.token.0, value::multirange(&lease.done))).unzip();
+    let exceptions: Vec<(uuid::Uuid, &ExceptionParams)> =
+        leases.iter().flat_map(|lease| lease.exceptions.iter().map(|exception| (lease.token.0, exception))).collect();
+    let next: Vec<_> = exceptions.iter().map(|(_, exception)| next_row(&exception.next)).collect();
     let mut connection = backend.engine(DOING).await?;
-    let result =
-        sqlx::query(state.statements.lease_return.clone()).bind(tokens).bind(done).execute(&mut *connection).await;
+    let result = sqlx::query(state.statements.lease_return.clone())
+        .bind(tokens)
+        .bind(done)
+        .bind(exceptions.iter().map(|(token, _)| *token).collect::<Vec<_>>())
+        .bind(exceptions.iter().map(|(_, exception)| exception.message.0).collect::<Vec<_>>())
+        .bind(exceptions.iter().map(|(_, exception)| exception.schema_version.cast_signed()).collect::<Vec<_>>())
+        .bind(exceptions.iter().map(|(_, exception)| exception.message_key.as_deref()).collect::<Vec<_>>())
+        .bind(next.iter().map(|next| next.0).collect::<Vec<_>>())
+        .bind(next.iter().map(|next| next.1).collect::<Vec<_>>())
+        .bind(next.iter().map(|next| next.2).collect::<Vec<_>>())
+        .execute(&mut *connection)
+        .await;
     connection.answer(DOING, result.map(|_| ()))
 }
 

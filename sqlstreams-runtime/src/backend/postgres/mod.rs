@@ -11,8 +11,8 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use super::template::Names;
 use super::{
     Backend, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams,
-    GroupParams, GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, SettleParams, StallCause,
-    StreamParams, StreamRow,
+    GroupParams, GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, ReturnParams,
+    SettleParams, StallCause, StreamParams, StreamRow,
 };
 use crate::error::{Error, Kind};
 use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
@@ -218,8 +218,8 @@ impl Backend for PostgresBackend {
     ) -> Result<Vec<LeaseToken>, Error> {
         lease::report(self, stream, group, presence, tokens, progress).await
     }
-    async fn lease_return(&self, stream: StreamId, progress: &[ProgressParams]) -> Result<(), Error> {
-        lease::give_back(self, stream, progress).await
+    async fn lease_return(&self, stream: StreamId, leases: &[ReturnParams]) -> Result<(), Error> {
+        lease::give_back(self, stream, leases).await
     }
     async fn parked_take(&self, params: &ClaimParams, versions: &[i32]) -> Result<Option<LeaseRow>, Error> {
         parked::take(self, params, versions).await
@@ -245,8 +245,8 @@ impl Backend for PostgresBackend {
     ) -> Result<Vec<DeadLetterRow>, Error> {
         exception::dead(self, stream, group, after, limit).await
     }
-    async fn cursor_observe(&self, stream: StreamId, group: GroupId) -> Result<(), Error> {
-        cursor::observe(self, stream, group).await
+    async fn cursor_observe(&self, stream: StreamId, groups: &[GroupId]) -> Result<(), Error> {
+        cursor::observe(self, stream, groups).await
     }
     async fn cursor_stall(&self, stream: StreamId, group: GroupId) -> Result<Vec<StallCause>, Error> {
         cursor::stall(self, stream, group).await

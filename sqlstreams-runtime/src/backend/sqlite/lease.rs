@@ -5,7 +5,7 @@ use sqlx::sqlite::SqliteRow;
 
 use super::connection::Durability::{Durable, Relaxed};
 use super::{SqliteBackend, error, value};
-use crate::backend::{ExceptionNext, LeaseRow, ProgressParams, SettleParams};
+use crate::backend::{ExceptionNext, LeaseRow, ProgressParams, ReturnParams, SettleParams};
 use crate::error::Error;
 use crate::identity::{GroupId, LeaseToken, PresenceId, StreamId};
 
@@ -90,7 +90,7 @@ pub(super) async fn report(
             .bind(group.0)
             .bind(presence.0)
             .bind(value::tokens(tokens))
-            .bind(value::progress(progress))
+            .bind(value::progress(progress.iter().map(|lease| (lease.token, &*lease.done))))
     };
     if progress.is_empty() {
         let rows = backend.connections.read(DOING, query(&state.statements.lease_report)).await?;
@@ -108,12 +108,20 @@ fn reported(rows: &[SqliteRow]) -> Result<Vec<(LeaseToken, bool)>, sqlx::Error> 
     rows.iter().map(|row| Ok((LeaseToken(row.try_get(0)?), row.try_get(1)?))).collect()
 }
 
-pub(super) async fn give_back(
-    backend: &SqliteBackend,
-    stream: StreamId,
-    progress: &[ProgressParams],
-) -> Result<(), Error> {
+pub(super) async fn give_back(backend: &SqliteBackend, stream: StreamId, leases: &[ReturnParams]) -> Result<(), Error> {
     let state = backend.stream(stream);
-    let give = sqlx::query(state.statements.lease_return.clone()).bind(value::progress(progress));
+    let exceptions: Vec<_> = leases
+        .iter()
+        .flat_map(|lease| lease.exceptions.iter().map(|exception| (value::hex(lease.token.0), exception)))
+        .filter(|(_, exception)| exception.next != ExceptionNext::Done)
+        .map(|(token, exception)| {
+            let (next, wait, error) = value::next(&exception.next);
+            let key = exception.message_key.as_deref();
+            (token, exception.message.0, exception.schema_version, key, next, wait, error)
+        })
+        .collect();
+    let done = leases.iter().map(|lease| (lease.token, &*lease.done));
+    let give =
+        sqlx::query(state.transactions.lease_return.clone()).bind(value::progress(done)).bind(value::json(&exceptions));
     backend.connections.write(Durable, "giving ranges back", give).await.map(|_| ())
 }

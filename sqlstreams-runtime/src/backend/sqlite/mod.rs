@@ -14,8 +14,8 @@ use sqlx::{ConnectOptions, Row, Sqlite};
 use super::template::Names;
 use super::{
     Backend, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams,
-    GroupParams, GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, SettleParams, StallCause,
-    StreamParams, StreamRow,
+    GroupParams, GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, ReturnParams,
+    SettleParams, StallCause, StreamParams, StreamRow,
 };
 use crate::error::{Error, Kind};
 use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
@@ -220,8 +220,8 @@ impl Backend for SqliteBackend {
     ) -> Result<Vec<LeaseToken>, Error> {
         lease::report(self, stream, group, presence, tokens, progress).await
     }
-    async fn lease_return(&self, stream: StreamId, progress: &[ProgressParams]) -> Result<(), Error> {
-        lease::give_back(self, stream, progress).await
+    async fn lease_return(&self, stream: StreamId, leases: &[ReturnParams]) -> Result<(), Error> {
+        lease::give_back(self, stream, leases).await
     }
     async fn parked_take(&self, params: &ClaimParams, versions: &[i32]) -> Result<Option<LeaseRow>, Error> {
         parked::take(self, params, versions).await
@@ -248,7 +248,7 @@ impl Backend for SqliteBackend {
         exception::dead(self, stream, group, after, limit).await
     }
     /// Writers are serial here: no id below the newest can still be filled in.
-    async fn cursor_observe(&self, _stream: StreamId, _group: GroupId) -> Result<(), Error> {
+    async fn cursor_observe(&self, _stream: StreamId, _groups: &[GroupId]) -> Result<(), Error> {
         Ok(())
     }
     async fn cursor_stall(&self, _stream: StreamId, _group: GroupId) -> Result<Vec<StallCause>, Error> {

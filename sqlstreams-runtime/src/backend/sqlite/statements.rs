@@ -58,6 +58,7 @@ statements! {
         lease_report_free,
         lease_report_progress,
         lease_return,
+        lease_return_exception,
         lease_settle,
         lease_settle_exception,
         lease_settle_extend,
@@ -80,6 +81,7 @@ pub(crate) struct Transactions {
     pub(crate) exception_settle: SqlStr,
     pub(crate) exception_take: SqlStr,
     pub(crate) lease_report: SqlStr,
+    pub(crate) lease_return: SqlStr,
     pub(crate) lease_settle: SqlStr,
     pub(crate) parked_take: SqlStr,
 }
@@ -101,6 +103,7 @@ impl Transactions {
             exception_settle: join(&[&s.exception_settle_done, &s.exception_settle]),
             exception_take: join(&[&s.exception_take_bury, &s.exception_take_lost, &s.exception_take]),
             lease_report: join(&[&s.lease_report_progress, &s.lease_report_free, &s.lease_report]),
+            lease_return: join(&[&s.lease_return_exception, &s.lease_return]),
             lease_settle: join(&[
                 &s.lease_settle_exception,
                 &s.lease_settle_extend,

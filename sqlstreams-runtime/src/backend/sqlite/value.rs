@@ -6,7 +6,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Row, Sqlite, ValueRef};
 use uuid::Uuid;
 
-use crate::backend::{ExceptionNext, ProgressParams};
+use crate::backend::ExceptionNext;
 use crate::identity::LeaseToken;
 use crate::time::{Timestamp, micros};
 
@@ -28,13 +28,13 @@ pub(crate) fn tokens(tokens: &[LeaseToken]) -> String {
     json(&tokens.iter().map(|token| hex(token.0)).collect::<Vec<_>>())
 }
 
-fn hex(id: Uuid) -> String {
+pub(crate) fn hex(id: Uuid) -> String {
     id.simple().to_string()
 }
 
 /// (token, handled intervals) of each lease, JSON.
-pub(crate) fn progress(progress: &[ProgressParams]) -> String {
-    json(&progress.iter().map(|lease| (hex(lease.token.0), merged(&lease.done))).collect::<Vec<_>>())
+pub(crate) fn progress<'a>(leases: impl Iterator<Item = (LeaseToken, &'a [(i64, i64)])>) -> String {
+    json(&leases.map(|(token, done)| (hex(token.0), merged(done))).collect::<Vec<_>>())
 }
 
 /// Intervals (low, high] in order, none empty, none touching another: what Postgres makes of a multirange.

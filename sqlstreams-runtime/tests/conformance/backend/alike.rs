@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sqlstreams_runtime::backend::{
     ClaimParams, ExceptionNext, ExceptionParams, ExceptionSettleParams, ExceptionTakeParams, LeaseRow, ProgressParams,
-    SettleParams,
+    ReturnParams, SettleParams,
 };
 use sqlstreams_runtime::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
 use sqlstreams_runtime::{Position, Timestamp};
@@ -131,8 +131,8 @@ impl Side {
                 format!("{} of {}", owned.expect("a report").len(), tokens.len())
             }
             Step::Return(key, done) => {
-                let progress = [ProgressParams { token: self.leases[key], done: done.clone() }];
-                backend.lease_return(stream, &progress).await.expect("a return");
+                let lease = ReturnParams { token: self.leases[key], done: done.clone(), exceptions: Vec::new() };
+                backend.lease_return(stream, &[lease]).await.expect("a return");
                 self.reclaim().await
             }
             Step::LoseOwner => {

@@ -166,7 +166,7 @@ async fn a_report_of_progress_and_an_observation_do_not_wait_for_the_disk() {
                 lab.installation.execute(&format!("update {cursor} set exact_head = null, exact_xids = null")).await;
             },
             async |()| {
-                backend.cursor_observe(lab.stream, lab.group).await.expect("an observation");
+                backend.cursor_observe(lab.stream, &[lab.group]).await.expect("an observation");
             },
         )
         .await;

@@ -96,7 +96,7 @@ async fn drain(field: &Field) -> Vec<u64> {
                 return;
             }
             // A connection that broke costs an attempt.
-            let _ = field.backend().cursor_observe(field.stream, field.group).await;
+            let _ = field.backend().cursor_observe(field.stream, &[field.group]).await;
         }
     };
     tokio::time::timeout(PATIENCE, draining).await.expect("the group reaches the head");
@@ -146,7 +146,7 @@ async fn crash(field: &Field, cluster: &Arc<Cluster>, dice: &mut StdRng, numbers
         }
         for _ in 0..dice.random_range(0..4) {
             read.extend(claim_and_read(field).await.1);
-            let _ = field.backend().cursor_observe(field.stream, field.group).await;
+            let _ = field.backend().cursor_observe(field.stream, &[field.group]).await;
         }
     }
     // Beyond what the last durable commit took along.

@@ -26,7 +26,7 @@ async fn a_prepared_transaction_with_a_pending_message_is_waited_for_across_a_cr
         prepare(&field, gid).await.close().await.expect("a connection can be closed");
     }
     let after = field.produce(1).await[0];
-    field.backend().cursor_observe(field.stream, field.group).await.expect("open producers can be observed");
+    field.backend().cursor_observe(field.stream, &[field.group]).await.expect("open producers can be observed");
     blocking(&cluster, |cluster| cluster.stop(Mode::Immediate)).await;
     blocking(&cluster, Cluster::start_again).await;
     // The first statement on each old connection fails.

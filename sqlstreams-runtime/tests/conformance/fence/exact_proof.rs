@@ -53,7 +53,7 @@ async fn what_is_observed_is_the_xids_of_those_who_hold_the_producers_lock() {
     let old = old_transaction(field.installation.database().url()).await;
     // A cursor's version exists with the first claim's observation.
     field.claim(10).await;
-    field.backend().cursor_observe(field.stream, field.group).await.expect("open producers can be observed");
+    field.backend().cursor_observe(field.stream, &[field.group]).await.expect("open producers can be observed");
     let xid: String =
         sqlx::query_scalar("select pg_current_xact_id()::text").fetch_one(&mut producer).await.expect("it has one");
     let observed = format!(
@@ -76,9 +76,9 @@ async fn the_head_is_read_before_the_locks() {
         for setting in ["enable_nestloop", "enable_material", "enable_hashjoin", "enable_mergejoin", "jit"] {
             let mut connection = field.connection("planner").await;
             execute(&mut connection, &format!("set plan_cache_mode = {plans}; set {setting} = off")).await;
-            let prepare = format!("prepare observe (bigint) as {}", field.statement("cursor_observe"));
+            let prepare = format!("prepare observe (bigint[]) as {}", field.statement("cursor_observe"));
             execute(&mut connection, &prepare).await;
-            let explain = "explain (costs off) execute observe (1)";
+            let explain = "explain (costs off) execute observe ('{1,2}')";
             let plan: Vec<String> =
                 sqlx::query_scalar(explain).persistent(false).fetch_all(&mut connection).await.expect("a plan");
             let holder = plan.iter().skip_while(|line| !line.contains("CTE holder")).map(String::as_str);
@@ -128,7 +128,7 @@ async fn an_observation_waits_for_the_cursors_row_and_loses_nothing_by_it() {
     execute(&mut blocker, &format!("begin; select from {} for update", field.table("consumer_group_cursor"))).await;
     let mut observer = field.connection("observer").await;
     let observer_pid = pid(&mut observer).await;
-    let (statement, group) = (field.statement("cursor_observe"), field.group.0);
+    let (statement, group) = (field.statement("cursor_observe"), vec![field.group.0]);
     let observing = tokio::spawn(async move {
         let observe = sqlx::query(AssertSqlSafe(statement)).bind(group).execute(&mut observer).await;
         observe.expect("an observation ends");

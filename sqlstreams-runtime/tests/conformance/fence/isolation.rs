@@ -49,7 +49,7 @@ async fn claims_do_not_collide_in_a_database_that_defaults_to_repeatable_read() 
                         return taken;
                     }
                     if row.pending {
-                        let observed = backend.cursor_observe(field.stream, field.group).await;
+                        let observed = backend.cursor_observe(field.stream, &[field.group]).await;
                         observed.expect("an observation never collides");
                     }
                 }

@@ -190,7 +190,7 @@ async fn claim(
         } else if !producing && !row.contended && row.high >= row.head {
             return;
         } else if row.pending && dice.random_bool(0.3) {
-            backend.cursor_observe(field.stream, field.group).await.expect("open producers can be observed");
+            backend.cursor_observe(field.stream, &[field.group]).await.expect("open producers can be observed");
         }
         assert!(Instant::now() < deadline, "claimer {claimer} does not reach the head: {row:?}");
     }

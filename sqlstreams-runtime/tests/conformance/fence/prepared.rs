@@ -78,7 +78,7 @@ async fn a_producer_that_was_observed_and_then_prepared_is_still_waited_for() {
     let mut tx = producer.begin().await.expect("a transaction can begin");
     let pending = field.produce_in(&mut tx).await;
     let after = field.produce(1).await[0];
-    field.backend().cursor_observe(field.stream, field.group).await.expect("open producers can be observed");
+    field.backend().cursor_observe(field.stream, &[field.group]).await.expect("open producers can be observed");
     let prepare = format!("prepare transaction '{gid}'");
     sqlx::query(AssertSqlSafe(prepare)).execute(&mut *tx).await.expect("the server has max_prepared_transactions");
     tx.rollback().await.expect("a rollback without a transaction is a warning");

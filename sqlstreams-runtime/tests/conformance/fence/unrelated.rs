@@ -22,7 +22,7 @@ async fn passes_by_the_exact_proof(field: &Field) {
         assert_eq!((row.low, row.high), (0, 0), "the cheap proof can't pass: {row:?}");
         assert!(row.pending || row.contended);
     }
-    field.backend().cursor_observe(field.stream, field.group).await.expect("open producers can be observed");
+    field.backend().cursor_observe(field.stream, &[field.group]).await.expect("open producers can be observed");
     let (_, row) = field.claim(100).await;
     assert_eq!(field.read(&row).await, produced);
     // What comes next needs an observation of its own.
@@ -91,7 +91,7 @@ async fn slow_producers_that_overlap_for_ever_do_not_starve_a_group_beside_an_ol
         let mut producer = field.connection("a slow producer").await;
         execute(&mut producer, "begin; select sqlstreams.produce('notes', '{}')").await;
         open.push_back(producer);
-        field.backend().cursor_observe(field.stream, field.group).await.expect("open producers can be observed");
+        field.backend().cursor_observe(field.stream, &[field.group]).await.expect("open producers can be observed");
         if open.len() == 3 {
             end(open.pop_front().expect("three are open"), "commit").await;
         }

@@ -129,7 +129,7 @@ async fn competing_claimers_take_every_id_once() {
                     return taken;
                 }
                 if row.pending {
-                    backend.cursor_observe(field.stream, field.group).await.expect("producers can be observed");
+                    backend.cursor_observe(field.stream, &[field.group]).await.expect("producers can be observed");
                 }
             }
         });

@@ -14,6 +14,7 @@ use super::world::{
 on_both_databases! {
     a_shutdown_under_load_lets_running_handlers_finish_and_hands_the_rest_back_at_once
     a_handler_that_ignores_a_shutdown_is_dropped_at_the_bound_and_spends_no_attempt
+    what_failed_beside_a_handler_that_ignores_a_shutdown_keeps_its_attempt
     an_idle_consumer_stops_and_leaves_nothing_behind
     what_was_handled_and_not_yet_settled_is_settled_by_the_shutdown
     a_dropped_consumer_drops_its_handlers_and_others_take_over_when_its_lease_is_over
@@ -133,6 +134,38 @@ async fn a_handler_that_ignores_a_shutdown_is_dropped_at_the_bound_and_spends_no
     assert_eq!(hear(&mut stuck.dropped, 3).await, [0, 1, 2]);
     assert_eq!((summary.done, summary.retried, summary.dead), (1, 1, 0));
     assert_eq!(Stuck::is_handled_elsewhere(&world).await, [0; 0]);
+}
+
+async fn what_failed_beside_a_handler_that_ignores_a_shutdown_keeps_its_attempt<Db: Engine>() {
+    let world = World::<Db>::new().await;
+    let orders = world.producer::<Order>().await;
+    orders.produce_batch(&Order::many(0..3)).await.expect("a batch can be produced");
+    let (sender, mut ended) = unbounded_channel();
+    let consumer = world.client.consumer().lease(LEASE).shutdown_within(Duration::from_millis(200));
+    let running = start(consumer.group_fn::<All, _, _>(move |order: Order, _| {
+        let told = Told(order.number, sender.clone());
+        async move {
+            let _told = told;
+            match order.number {
+                0 => Err("it fails".into()),
+                1 => Ok(Outcome::Done),
+                _ => std::future::pending().await,
+            }
+        }
+    }));
+    assert_eq!(hear(&mut ended, 2).await, [0, 1]);
+    let summary = &running.stop().await[0];
+    assert_eq!((summary.done, summary.retried, summary.dead), (1, 1, 0));
+    let (sender, mut calls) = unbounded_channel();
+    let running = start(telling::<All>(world.client.consumer().lease(LEASE), &sender));
+    world.settled::<All>().await;
+    running.stop().await;
+    let mut handled = Vec::new();
+    while let Ok((order, delivery)) = calls.try_recv() {
+        handled.push((order.number, delivery.attempt(), delivery.failures()));
+    }
+    handled.sort_unstable();
+    assert_eq!(handled, [(0, 1, 1), (2, 0, 0)]);
 }
 
 async fn an_idle_consumer_stops_and_leaves_nothing_behind<Db: Engine>() {

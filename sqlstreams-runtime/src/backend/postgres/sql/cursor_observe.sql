@@ -1,5 +1,5 @@
 -- sqlstreams: cursor.observe
--- $1 group.
+-- $1 groups.
 -- The exact observation, for when an unrelated old transaction holds every snapshot's xmin back: the head,
 -- then the xids of the transactions that hold the producers' lock on the log's parent. A producer owns an
 -- xid before it draws an id, so a holder without one has drawn none up to the head. An xid and not a pid,
@@ -7,6 +7,7 @@
 -- OFFSET 0 keeps the locks from being read before the head. An observation that still waits is kept: a newer one
 -- has more producers to wait for, and replacing it each second would starve the group. Unless it names a
 -- transaction that this server has not begun: it came from another one, with a dump.
+-- Cursor rows are never updated, so a locked one is found again by its place, without a walk over dead versions.
 with head as materialized (
     select coalesce(pg_sequence_last_value('"{schema}"."message_log_{stream}_id_seq"'::regclass), 0) as id
 ),
@@ -46,16 +47,21 @@ observed as materialized (
     select h.id as head, array(select xid::text::xid8 from found) as xids from head h
 ),
 locked as materialized (
-    select c.*, o.head, o.xids
+    select c.*, c.ctid as place, o.head, o.xids
     from observed o
-    join "{schema}"."consumer_group_cursor_{stream}" c on c.consumer_group_id = $1
-    where c.seq = (
-        select max(seq) from "{schema}"."consumer_group_cursor_{stream}" where consumer_group_id = $1
-    ) and o.head > c.proven_head
+    cross join lateral (
+        select g.id, (
+            select max(seq) from "{schema}"."consumer_group_cursor_{stream}" where consumer_group_id = g.id
+        ) as seq
+        from unnest($1::bigint[]) as g (id)
+    ) newest
+    join "{schema}"."consumer_group_cursor_{stream}" c on c.consumer_group_id = newest.id and c.seq = newest.seq
+    where o.head > c.proven_head
         and (
             coalesce(c.exact_head, 0) <= c.claimed
             or exists (select from unnest(c.exact_xids) x where x >= pg_snapshot_xmax(pg_current_snapshot()))
         )
+    order by c.consumer_group_id
     for update of c
 ),
 asynchronous as materialized (
@@ -73,6 +79,6 @@ next as (
 ),
 previous as (
     delete from "{schema}"."consumer_group_cursor_{stream}" c
-    where c.consumer_group_id = $1 and c.seq = (select seq from locked)
+    where c.ctid = any(array(select place from locked))
 )
 select count(*) as observed from locked

@@ -26,7 +26,10 @@ mod claim;
 mod decode;
 mod dispatch;
 mod exception;
+mod gate;
 mod handler;
+mod keys;
+mod lane;
 mod observe;
 mod pace;
 mod presence;
@@ -303,6 +306,9 @@ impl Running {
             hub.subscribe(session.stream, &session.news);
             self.tasks.spawn(claim::Claimer::new(Arc::clone(session)).run());
             self.tasks.spawn(exception::run(Arc::clone(session)));
+            if session.keys().is_some() {
+                self.tasks.spawn(gate::run(Arc::clone(session)));
+            }
             let recovering = recover::run(Arc::clone(session));
             self.tasks.spawn(async move {
                 recovering.await;

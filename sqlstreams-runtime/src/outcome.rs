@@ -21,9 +21,17 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Done,
-    Retry { error: String },
-    Dead { error: String },
-    Later { after: Duration },
+    Retry {
+        error: String,
+    },
+    Dead {
+        error: String,
+    },
+    Later {
+        after: Duration,
+    },
+    /// Not run: an earlier message of its key is in trouble.
+    Held,
 }
 
 impl Verdict {

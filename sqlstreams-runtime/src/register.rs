@@ -102,12 +102,12 @@ pub(crate) async fn group(
     let declared = GroupName::new(name).map_err(|problem| {
         Error::new(Kind::Declaration, "SQLS-0309", format!("group name {name:?} is not usable: {problem}"))
     })?;
-    if config.keys != KeyPolicy::Parallel {
+    if config.keys == KeyPolicy::Exclusive {
         return Err(Error::new(
             Kind::Declaration,
             "SQLS-0310",
             format!(
-                "group \"{name}\" declares keys = \"{}\", which this version does not run yet - declare \"parallel\"",
+                "group \"{name}\" declares keys = \"{}\", which this version does not run yet - declare \"ordered\" or \"parallel\"",
                 config.keys.as_str()
             ),
         ));

@@ -7,8 +7,8 @@ use tracing::Instrument;
 
 use crate::backend::{
     Backend, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams,
-    GroupParams, GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, ReturnParams,
-    SettleParams, StallCause, StreamParams, StreamRow,
+    GroupParams, GroupRow, KeyGateParams, KeyGateRow, LaneMove, LaneParams, LaneReadParams, LeaseRow, PositionRow,
+    PresenceParams, ProgressParams, ReadParams, ReturnParams, SettleParams, StallCause, StreamParams, StreamRow,
 };
 use crate::error::{Error, Recovery};
 use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
@@ -87,6 +87,11 @@ port! {
     once "parked.take" parked_take(params: &ClaimParams, versions: &[i32]) -> Option<LeaseRow>;
     once "exception.take" exception_take(params: &ExceptionTakeParams) -> Vec<ExceptionRow>;
     idempotent "exception.settle" exception_settle(params: &ExceptionSettleParams) -> ();
+    idempotent "key.gate" key_gate(params: &KeyGateParams) -> Vec<KeyGateRow>;
+    idempotent "lane.read" lane_read(params: &LaneReadParams) -> Vec<StoredMessage>;
+    once "lane.move" lane_move(lane: &LaneParams, to: &LaneMove) -> Option<i64>;
+    once "lane.bury" lane_bury(lane: &LaneParams, error: &str, successor: Option<(MessageId, u32)>, held_to: i64) -> bool;
+    once "lane.end" lane_end(lane: &LaneParams, held_to: i64) -> bool;
     idempotent "exception.return" exception_return(stream: StreamId, group: GroupId, token: LeaseToken) -> ();
     idempotent "exception.due" exception_due(stream: StreamId, group: GroupId) -> Option<Duration>;
     idempotent "exception.dead" exception_dead(stream: StreamId, group: GroupId, after: MessageId, limit: i64) -> Vec<DeadLetterRow>;

@@ -137,6 +137,8 @@ pub struct ClaimParams {
     pub width: i64,
     /// Leases whose messages are all handled without an exception: they end.
     pub settled: Vec<LeaseToken>,
+    /// The claim outlives a crash of the database. Where a key's messages exclude each other, it must.
+    pub durable: bool,
 }
 
 /// What a claim did and saw.
@@ -201,6 +203,9 @@ pub struct ExceptionParams {
     pub schema_version: u32,
     /// Its key.
     pub message_key: Option<String>,
+    /// Set in an ordered group: the row is the key's lane, and the key's messages up to this id wait behind it. When
+    /// the key has a lane already, that one is extended instead, and `next` does not matter.
+    pub held_to: Option<i64>,
     /// What happens next.
     pub next: ExceptionNext,
 }
@@ -285,6 +290,77 @@ pub struct ExceptionRow {
     pub delays: i32,
     /// Owners that were lost with it.
     pub kills: i32,
+    /// Set for a lane: the key's messages up to this id wait behind this one.
+    pub held_to: Option<i64>,
+    /// Its key.
+    pub message_key: Option<String>,
+}
+
+/// A question about keys.
+#[derive(Clone, Debug)]
+pub struct KeyGateParams {
+    /// The stream.
+    pub stream: StreamId,
+    /// The group.
+    pub group: GroupId,
+    /// Leases whose messages the caller lines up itself.
+    pub own: Vec<LeaseToken>,
+    /// Each key with the low end of the range that asks.
+    pub keys: Vec<(String, i64)>,
+}
+
+/// What keeps a key's message from starting, both as of one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyGateRow {
+    /// The key has a lane.
+    pub laned: bool,
+    /// A lower range of another owner holds a message of the key that is not known to be handled.
+    pub busy: bool,
+}
+
+/// A lane that the caller took: the key's row in the exception queue.
+#[derive(Clone, Debug)]
+pub struct LaneParams {
+    /// The stream.
+    pub stream: StreamId,
+    /// The group.
+    pub group: GroupId,
+    /// The key of what was taken.
+    pub token: LeaseToken,
+    /// The message that the lane stands at.
+    pub at: MessageId,
+    /// The time, for tests.
+    pub now: Option<Timestamp>,
+}
+
+/// Which messages of a lane to read.
+#[derive(Clone, Debug)]
+pub struct LaneReadParams {
+    /// The stream.
+    pub stream: StreamId,
+    /// The key.
+    pub message_key: String,
+    /// After this id.
+    pub after: i64,
+    /// Up to this id.
+    pub held_to: i64,
+    /// At most this many.
+    pub limit: i64,
+    /// Rows of these versions come with their payload, others without.
+    pub versions: Vec<i32>,
+    /// Only rows whose routing key matches one of these patterns; none means all.
+    pub bindings: Vec<String>,
+}
+
+/// Where a lane goes.
+#[derive(Clone, Debug)]
+pub struct LaneMove {
+    /// To this message.
+    pub to: MessageId,
+    /// Its version.
+    pub schema_version: u32,
+    /// What happens with it; `None` when the caller goes on with it.
+    pub next: Option<ExceptionNext>,
 }
 
 /// What became of messages in trouble.
@@ -454,6 +530,31 @@ pub trait Backend: Send + Sync + 'static {
     /// Records outcomes of taken messages; those that the caller does not own any more are left alone.
     /// Idempotent.
     async fn exception_settle(&self, params: &ExceptionSettleParams) -> Result<(), Error>;
+
+    /// What keeps each of these keys from running, in their order. Idempotent.
+    async fn key_gate(&self, params: &KeyGateParams) -> Result<Vec<KeyGateRow>, Error>;
+
+    /// Reads messages of a lane, in id order. Idempotent.
+    async fn lane_read(&self, params: &LaneReadParams) -> Result<Vec<StoredMessage>, Error>;
+
+    /// Moves a lane, whose messages below are resolved; answers where it ends now. `None` and no change when the
+    /// caller does not own it any more, or it does not stand at `at`. Not idempotent: it counts the outcome.
+    async fn lane_move(&self, lane: &LaneParams, to: &LaneMove) -> Result<Option<i64>, Error>;
+
+    /// Makes the message that the lane stands at a dead letter, and `successor` the lane's message; without one the
+    /// lane ends, if it still ends at `held_to`. False and no change otherwise, or when the caller does not own it.
+    /// Idempotent, but the second answer is false.
+    async fn lane_bury(
+        &self,
+        lane: &LaneParams,
+        error: &str,
+        successor: Option<(MessageId, u32)>,
+        held_to: i64,
+    ) -> Result<bool, Error>;
+
+    /// Ends a lane whose messages are all resolved, if it still ends at `held_to`; false and no change otherwise, or
+    /// when the caller does not own it. Idempotent, but the second answer is false.
+    async fn lane_end(&self, lane: &LaneParams, held_to: i64) -> Result<bool, Error>;
 
     /// Makes everything that was taken with `token` and not settled ready again; counts nothing. Idempotent.
     async fn exception_return(&self, stream: StreamId, group: GroupId, token: LeaseToken) -> Result<(), Error>;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::gate;
 use super::range::{Range, contains};
 use super::session::{Session, lock};
 use super::stall::{STALL_AFTER, Stall, Waits};
@@ -23,8 +24,6 @@ const LONGEST_IDLE: Duration = Duration::from_secs(1);
 const FIRST_PENDING: Duration = Duration::from_micros(300);
 const LONGEST_PENDING: Duration = Duration::from_millis(20);
 const AFTER_ERROR: Duration = Duration::from_millis(250);
-/// Ranges that wait for runners, beside those being handled.
-const RANGES_AHEAD: usize = 3;
 
 /// What the loop does next.
 #[derive(Debug, PartialEq, Eq)]
@@ -95,6 +94,7 @@ impl Claimer {
             token,
             width,
             settled: settled.clone(),
+            durable: session.keys().is_some(),
         };
         let row = match session.store.claim_take(&params).await {
             Ok(row) => row,
@@ -127,8 +127,7 @@ impl Claimer {
             return false;
         }
         let width = usize::try_from(lock(&session.pace).width()).unwrap_or(usize::MAX);
-        let ranges = session.ranges_waiting() + self.reading.ranges.len();
-        ranges < RANGES_AHEAD && session.waiting() < width.max(session.concurrency)
+        session.has_room(self.reading.ranges.len(), width)
     }
 
     async fn after(&mut self, row: &ClaimRow, width: i64) -> Next {
@@ -215,6 +214,7 @@ pub(crate) async fn flush(session: &Arc<Session>) {
         token: LeaseToken::mint(),
         width: 0,
         settled,
+        durable: false,
     };
     if let Err(err) = session.store.claim_take(&params).await {
         tracing::warn!(stream = %session.stream_name, group = %session.group_name, error = %err,
@@ -285,9 +285,9 @@ impl Reading {
             if let Some(before) = before {
                 let _ = before.await;
             }
-            session.admit(range(&session, lease, messages?));
+            let admitted = gate::admit(&session, range(&session, lease, messages?)).await;
             drop(there);
-            Ok(())
+            admitted
         }));
     }
 
@@ -314,11 +314,10 @@ impl Reading {
 /// Reads a lease's messages and hands them to the runners.
 pub(crate) async fn admit(session: &Arc<Session>, lease: LeaseRow) -> Result<(), Error> {
     let messages = read(session, &lease).await?;
-    session.admit(range(session, lease, messages));
-    Ok(())
+    gate::admit(session, range(session, lease, messages)).await
 }
 
-async fn read(session: &Arc<Session>, lease: &LeaseRow) -> Result<Vec<StoredMessage>, Error> {
+pub(crate) async fn read(session: &Arc<Session>, lease: &LeaseRow) -> Result<Vec<StoredMessage>, Error> {
     let params = ReadParams {
         stream: session.stream,
         low: lease.low,
@@ -344,14 +343,15 @@ async fn read(session: &Arc<Session>, lease: &LeaseRow) -> Result<Vec<StoredMess
     }
 }
 
-fn range(session: &Session, lease: LeaseRow, messages: Vec<StoredMessage>) -> Range {
+pub(crate) fn range(session: &Session, lease: LeaseRow, messages: Vec<StoredMessage>) -> Range {
     let bytes = messages.iter().filter_map(|message| message.payload.as_ref()).map(bytes::Bytes::len).sum();
     lock(&session.pace).read(messages.len(), bytes);
     let mut parked = Vec::new();
     let mut readable = Vec::with_capacity(messages.len());
     for message in messages {
         let version = message.schema_version.cast_signed();
-        if session.versions.contains(&version) {
+        // In an ordered group a key waits with the message that can't be read.
+        if session.reads(message.schema_version) || (session.is_ordered() && message.message_key.is_some()) {
             if !contains(&lease.done, message.id.0) {
                 readable.push(message);
             }

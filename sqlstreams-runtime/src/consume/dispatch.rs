@@ -91,7 +91,11 @@ async fn start(session: &Arc<Session>, range: Arc<Range>, index: usize, permit: 
 }
 
 fn finish(session: &Arc<Session>, range: &Arc<Range>, index: usize, verdict: Verdict) {
-    if range.finish(index, verdict) {
+    let clean = verdict == Verdict::Done;
+    let last = range.finish(index, verdict);
+    // Before the range can be settled: the key's trouble is remembered until then.
+    session.key_finished(range, index, clean);
+    if last {
         session.finished(range);
     }
 }

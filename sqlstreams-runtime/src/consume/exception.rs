@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use super::dispatch::{dispatch, rest};
+use super::lane;
 use super::session::Session;
 use super::settle::exception;
 use super::signal::Signal;
@@ -19,7 +20,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const AFTER_ERROR: Duration = Duration::from_millis(250);
 const MOST_TAKEN: usize = 100;
 /// Lost owners until a message is dead.
-const MAX_KILLS: i32 = 3;
+pub(crate) const MAX_KILLS: i32 = 3;
 
 /// One message that lost an owner runs at a time: if it kills this process too, it is known to be the one.
 struct Alone(Arc<AtomicBool>);
@@ -128,11 +129,15 @@ async fn run_one(session: &Arc<Session>, token: LeaseToken, row: ExceptionRow) {
         () = dropped.raised() => None,
         permit = session.permits.acquire() => permit.ok(),
     };
-    let exception = match permit {
+    if row.held_to.is_some() {
+        return lane::run(session, token, row, &dropped).await;
+    }
+    let exception = match &permit {
         None => returned(row.id),
-        Some(_permit) => handle(session, row, &dropped).await,
+        Some(_) => handle(session, row, &dropped).await,
     };
     let next = exception.next.clone();
+    let id = exception.message;
     let params = ExceptionSettleParams {
         stream: session.stream,
         group: session.group,
@@ -145,8 +150,12 @@ async fn run_one(session: &Arc<Session>, token: LeaseToken, row: ExceptionRow) {
         Err(err) => {
             tracing::warn!(stream = %session.stream_name, group = %session.group_name, error = %err,
                 "an outcome could not be recorded; the message will be handled again");
-            // Its row is ours as long as this process lives, so it must be given back as soon as that works.
-            give_back_later(session, token).await;
+            // Its row is ours as long as this process lives, so it must be given back as soon as that works. Others
+            // that were taken with it may be running.
+            let params = ExceptionSettleParams { exceptions: vec![returned(id)], ..params };
+            while !session.closing.is_raised() && session.store.exception_settle(&params).await.is_err() {
+                tokio::time::sleep(AFTER_ERROR).await;
+            }
         }
     }
 }
@@ -186,5 +195,5 @@ async fn handle(session: &Arc<Session>, row: ExceptionRow, dropped: &Signal) -> 
 
 /// A message that goes back unhandled.
 fn returned(id: MessageId) -> ExceptionParams {
-    ExceptionParams { message: id, schema_version: 0, message_key: None, next: ExceptionNext::Return }
+    ExceptionParams { message: id, schema_version: 0, message_key: None, held_to: None, next: ExceptionNext::Return }
 }

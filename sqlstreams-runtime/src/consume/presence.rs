@@ -120,7 +120,9 @@ fn overdue() -> Error {
 /// Reports progress of one group's ranges, and drops those that someone else owns.
 async fn report(session: &Arc<Session>) -> Result<(), Error> {
     // Only ranges that were open before the question was sent can be judged by its answer.
-    let open = session.open_ranges();
+    let mut open = session.open_ranges();
+    // The highest first: of one key, a message that is seen as handled has none below it that is not.
+    open.sort_unstable_by_key(|range| std::cmp::Reverse(range.lease.low));
     let tokens = session.tokens();
     let progress: Vec<_> = open
         .iter()

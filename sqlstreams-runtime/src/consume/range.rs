@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
+use bytes::Bytes;
+
 use super::signal::Signal;
 use crate::backend::LeaseRow;
 use crate::message::StoredMessage;
@@ -14,6 +16,8 @@ pub(crate) struct Range {
     pub(crate) messages: Vec<StoredMessage>,
     /// (version, low, high]: what this build can't read.
     pub(crate) parked: Vec<(i32, i64, i64)>,
+    /// In an ordered group: its messages go to the lanes of their keys, since it keeps losing its owners.
+    pub(crate) hold: bool,
     /// The next message to start, in `messages`.
     next: AtomicUsize,
     unfinished: AtomicUsize,
@@ -37,6 +41,7 @@ impl Range {
             lease,
             messages,
             parked,
+            hold: false,
             next: AtomicUsize::new(0),
             troubled: Mutex::default(),
             started: OnceLock::new(),
@@ -46,6 +51,11 @@ impl Range {
         }
     }
 
+    /// As it is, with its messages bound for the lanes of their keys.
+    pub(crate) fn held(self) -> Self {
+        Self { hold: true, ..self }
+    }
+
     /// Takes the next message to start.
     pub(crate) fn start_next(&self) -> Option<usize> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
@@ -53,6 +63,11 @@ impl Range {
             let _ = self.started.set(Instant::now());
         }
         (index < self.messages.len()).then_some(index)
+    }
+
+    /// A handler starts, of whichever message.
+    pub(crate) fn begin(&self) {
+        let _ = self.started.set(Instant::now());
     }
 
     /// Messages that no handler has started.
@@ -82,6 +97,12 @@ impl Range {
     /// The messages in trouble that nobody took yet.
     pub(crate) fn take_troubled(&self) -> Vec<(usize, Verdict)> {
         std::mem::take(&mut self.troubled.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The keys of its messages in trouble.
+    pub(crate) fn troubled_keys(&self) -> Vec<Bytes> {
+        let troubled = self.troubled.lock().unwrap_or_else(PoisonError::into_inner);
+        troubled.iter().filter_map(|(index, _)| self.messages[*index].message_key.clone()).collect()
     }
 
     pub(crate) fn is_clean(&self) -> bool {

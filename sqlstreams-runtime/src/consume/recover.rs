@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::claim::{admit, find};
+use super::claim::{admit, find, range, read};
+use super::gate;
 use super::range::contains;
 use super::session::{Session, lock};
 use crate::backend::{ClaimParams, ExceptionNext, LeaseRow, ReadParams, SettleParams};
@@ -75,6 +76,7 @@ async fn take_parked(session: &Arc<Session>) -> Result<bool, Error> {
         token,
         width: lock(&session.pace).width(),
         settled: Vec::new(),
+        durable: true,
     };
     let taken = match session.store.parked_take(&params, &session.versions).await {
         Err(err) if !err.outcome_known() => find(session, token).await,
@@ -95,6 +97,12 @@ async fn take_parked(session: &Arc<Session>) -> Result<bool, Error> {
 
 /// Gives every message of a range that keeps losing its owners a row of its own.
 async fn quarantine(session: &Arc<Session>, lease: LeaseRow) -> Result<(), Error> {
+    tracing::warn!(stream = %session.stream_name, group = %session.group_name, low = lease.low, high = lease.high,
+        reclaims = lease.reclaims, "a range lost its process again and again; its messages are handled one by one");
+    if session.is_ordered() {
+        let messages = read(session, &lease).await?;
+        return gate::admit(session, range(session, lease, messages).held()).await;
+    }
     let params = ReadParams {
         stream: session.stream,
         low: lease.low,
@@ -115,8 +123,6 @@ async fn quarantine(session: &Arc<Session>, lease: LeaseRow) -> Result<(), Error
         .filter(|message| !contains(&lease.done, message.id.0))
         .map(|message| super::settle::exception(message, ExceptionNext::Return))
         .collect();
-    tracing::warn!(stream = %session.stream_name, group = %session.group_name, low = lease.low, high = lease.high,
-        reclaims = lease.reclaims, "a range lost its process again and again; its messages are handled one by one");
     let params = SettleParams { stream: session.stream, token: lease.token, exceptions, parked, now: None };
     session.store.lease_settle(&params).await?;
     session.forget(lease.token);

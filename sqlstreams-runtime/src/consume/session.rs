@@ -1,14 +1,16 @@
 //! One group in one process: what its tasks share.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sqlstreams_schema::{GroupConfig, RetryPolicy};
+use bytes::Bytes;
+use sqlstreams_schema::{GroupConfig, KeyPolicy, RetryPolicy};
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 use super::handler::Dispatch;
+use super::keys::Keys;
 use super::observe::Observing;
 use super::pace::Pace;
 use super::range::Range;
@@ -18,6 +20,74 @@ use crate::backend::ExceptionNext;
 use crate::identity::{GroupId, LeaseToken, PresenceId, StreamId};
 use crate::outcome::Verdict;
 use crate::store::Store;
+
+/// A message of a range.
+pub(crate) type Slot = (Arc<Range>, usize);
+
+/// What a keyed group has beside the rest.
+pub(crate) struct Keyed {
+    pub(crate) ordered: bool,
+    keys: Mutex<Keys<Slot>>,
+    /// Open ranges by their low end, with whether they are finished.
+    order: Mutex<BTreeMap<(i64, LeaseToken), (Arc<Range>, bool)>>,
+    /// Held while ranges are settled.
+    pub(crate) settling: tokio::sync::Mutex<()>,
+}
+
+impl Keyed {
+    fn new(ordered: bool) -> Self {
+        let keys = Mutex::new(Keys::new(ordered));
+        Self { ordered, keys, order: Mutex::default(), settling: tokio::sync::Mutex::default() }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Keys<Slot>> {
+        lock(&self.keys)
+    }
+
+    /// The lowest finished range that can be settled, and the open ones below it. Keys in trouble go in order: a range
+    /// waits for those below it in which one of them is in trouble as well.
+    pub(crate) fn next_to_settle(&self) -> Option<(Arc<Range>, Vec<Arc<Range>>)> {
+        let order = lock(&self.order);
+        let mut below = Vec::new();
+        let mut troubled: HashSet<Bytes> = HashSet::new();
+        for (range, finished) in order.values() {
+            let keys = range.troubled_keys();
+            if *finished && (!self.ordered || keys.iter().all(|key| !troubled.contains(key))) {
+                return Some((Arc::clone(range), below));
+            }
+            troubled.extend(keys);
+            below.push(Arc::clone(range));
+        }
+        None
+    }
+
+    fn opened(&self, range: &Arc<Range>) {
+        lock(&self.order).insert((range.lease.low, range.lease.token), (Arc::clone(range), false));
+    }
+
+    fn finished(&self, range: &Range) {
+        if let Some((_, finished)) = lock(&self.order).get_mut(&(range.lease.low, range.lease.token)) {
+            *finished = true;
+        }
+    }
+
+    /// The low end of the oldest open range that is not finished.
+    fn oldest(&self) -> Option<i64> {
+        lock(&self.order).iter().find(|(_, (_, finished))| !finished).map(|((low, _), _)| *low)
+    }
+
+    /// The range is settled, or lost.
+    pub(crate) fn forget(&self, range: &Range, troubled: &[usize]) {
+        lock(&self.order).remove(&(range.lease.low, range.lease.token));
+        let keys = troubled.iter().filter_map(|index| range.messages[*index].message_key.clone());
+        self.lock().settled(keys);
+    }
+}
+
+/// Open ranges of a keyed group above which the oldest one is made to end: its last messages may wait for their keys.
+const MANY_RANGES: usize = 8;
+/// Open ranges of a keyed group above which it claims no more.
+const MOST_RANGES: usize = 32;
 
 pub(crate) struct Session {
     pub(crate) store: Store,
@@ -36,6 +106,8 @@ pub(crate) struct Session {
     pub(crate) permits: Arc<Semaphore>,
     /// Ranges with messages that no handler has started.
     queue: Mutex<VecDeque<Arc<Range>>>,
+    /// Set in groups whose messages exclude each other by key.
+    keyed: Option<Keyed>,
     /// Told by whoever queues a range or closes; runners wait for it.
     pub(crate) queued: Notify,
     /// Told by producers of this process, hints of others, and finished ranges; the claim loop waits for it.
@@ -63,6 +135,9 @@ pub(crate) struct Session {
     absent: AtomicBool,
     pub(crate) counts: Counts,
 }
+
+/// Ranges that wait for runners, beside those being handled.
+const RANGES_AHEAD: usize = 3;
 
 /// What a session did, for its summary and for metrics.
 pub(crate) struct Counts {
@@ -137,6 +212,11 @@ impl Session {
             concurrency: params.concurrency,
             permits: Arc::new(Semaphore::new(params.concurrency)),
             queue: Mutex::default(),
+            keyed: match params.config.keys {
+                KeyPolicy::Parallel => None,
+                KeyPolicy::Exclusive => Some(Keyed::new(false)),
+                KeyPolicy::Ordered => Some(Keyed::new(true)),
+            },
             queued: Notify::new(),
             news: Arc::new(Notify::new()),
             trouble: Notify::new(),
@@ -174,6 +254,61 @@ impl Session {
         lock(&self.open).values().cloned().collect()
     }
 
+    /// The chains of a keyed group.
+    pub(crate) fn keys(&self) -> Option<&Keyed> {
+        self.keyed.as_ref()
+    }
+
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.keyed.as_ref().is_some_and(|keyed| keyed.ordered)
+    }
+
+    /// Whether this build decodes the version.
+    pub(crate) fn reads(&self, version: u32) -> bool {
+        self.versions.contains(&version.cast_signed())
+    }
+
+    /// Opens a range of a keyed group whose messages are lined up next; settles it when there are none.
+    pub(crate) fn open(self: &Arc<Self>, range: Range) -> Option<Arc<Range>> {
+        let range = Arc::new(range);
+        lock(&self.open).insert(range.lease.token, Arc::clone(&range));
+        if let Some(keyed) = &self.keyed {
+            keyed.opened(&range);
+        }
+        if range.messages.is_empty() {
+            self.finished(&range);
+            return None;
+        }
+        Some(range)
+    }
+
+    /// What a finished message of a keyed group lets go on.
+    pub(crate) fn key_finished(self: &Arc<Self>, range: &Range, index: usize, clean: bool) {
+        let Some(keyed) = &self.keyed else { return };
+        let message = &range.messages[index];
+        let Some(key) = &message.message_key else { return };
+        let held = keyed.lock().finished(key, message.id.0, clean);
+        super::gate::hold(self, held);
+        self.queued.notify_waiters();
+    }
+
+    /// Whether another claim is worth making, beside `reading` ranges that are on their way.
+    pub(crate) fn has_room(self: &Arc<Self>, reading: usize, width: usize) -> bool {
+        let Some(keyed) = &self.keyed else {
+            return self.ranges_waiting() + reading < RANGES_AHEAD && self.waiting() < width.max(self.concurrency);
+        };
+        let ready = keyed.lock().ready();
+        let open = lock(&self.open).len();
+        if open >= MANY_RANGES
+            && ready < self.concurrency
+            && let Some(low) = keyed.oldest()
+        {
+            let held = keyed.lock().relieve(low);
+            super::gate::hold(self, held);
+        }
+        reading < RANGES_AHEAD && open < MOST_RANGES && ready < width.max(self.concurrency)
+    }
+
     /// Hands a range to the runners, or settles it when there is nothing in it to handle.
     pub(crate) fn admit(self: &Arc<Self>, range: Range) {
         let range = Arc::new(range);
@@ -186,7 +321,10 @@ impl Session {
     }
 
     /// The next message to start, with its range.
-    pub(crate) fn next(&self) -> Option<(Arc<Range>, usize)> {
+    pub(crate) fn next(&self) -> Option<Slot> {
+        if let Some(keyed) = &self.keyed {
+            return self.next_keyed(keyed);
+        }
         let mut queue = lock(&self.queue);
         while let Some(range) = queue.front() {
             if !range.dropped.is_raised()
@@ -205,6 +343,19 @@ impl Session {
         None
     }
 
+    fn next_keyed(&self, keyed: &Keyed) -> Option<Slot> {
+        let (next, ready) = {
+            let mut keys = keyed.lock();
+            (keys.next(), keys.ready())
+        };
+        if ready < self.concurrency {
+            self.news.notify_one();
+        }
+        let (range, index) = next?;
+        range.begin();
+        Some((range, index))
+    }
+
     /// Messages that wait for a handler, over all ranges.
     pub(crate) fn waiting(&self) -> usize {
         lock(&self.queue).iter().map(|range| range.waiting()).sum()
@@ -220,7 +371,11 @@ impl Session {
             return;
         }
         lock(&self.pace).handled(range.messages.len(), range.took());
-        if range.is_clean() {
+        if let Some(keyed) = &self.keyed {
+            keyed.finished(range);
+            let session = Arc::clone(self);
+            self.settlements.spawn(async move { super::settle::settle_in_order(&session).await });
+        } else if range.is_clean() {
             lock(&self.open).remove(&range.lease.token);
             lock(&self.settled).push(range.lease.token);
             self.counts.count_done(range.messages.len() as u64);
@@ -257,10 +412,25 @@ impl Session {
         self.forget(token);
     }
 
-    /// The lease is someone else's now: its handlers are dropped, and what they did is not recorded.
+    /// The lease is someone else's now: its handlers are dropped, and what they did is not recorded. In an ordered
+    /// group the ranges above go as well, for their messages ran after those that will run again.
     pub(crate) fn lose(&self, range: &Range) {
+        self.lose_one(range);
+        if self.is_ordered() {
+            for higher in self.open_ranges().iter().filter(|open| open.lease.low > range.lease.low) {
+                self.lose_one(higher);
+            }
+        }
+    }
+
+    fn lose_one(&self, range: &Range) {
         range.dropped.raise();
         self.close_range(range.lease.token);
+        if let Some(keyed) = &self.keyed {
+            keyed.lock().lose(|(of, _)| std::ptr::eq(&raw const **of, range));
+            let troubled: Vec<_> = range.take_troubled().iter().map(|(index, _)| *index).collect();
+            keyed.forget(range, &troubled);
+        }
     }
 
     /// Whether this process may take anything.
@@ -287,6 +457,7 @@ impl Session {
             Verdict::Done => ExceptionNext::Done,
             Verdict::Dead { error } => ExceptionNext::Dead { error },
             Verdict::Later { after } => ExceptionNext::Later { after },
+            Verdict::Held => ExceptionNext::Return,
             Verdict::Retry { error } => {
                 let failures = failures.saturating_add(1);
                 if failures > self.retry.retries {

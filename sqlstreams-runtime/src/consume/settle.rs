@@ -1,11 +1,13 @@
 //! Ends ranges that need more than their lease deleted.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::range::Range;
 use super::session::Session;
-use crate::backend::{ExceptionNext, ExceptionParams, ReturnParams, SettleParams};
+use crate::backend::{ExceptionNext, ExceptionParams, ProgressParams, ReturnParams, SettleParams};
 use crate::error::Recovery;
 use crate::message::StoredMessage;
 use crate::outcome::Verdict;
@@ -15,6 +17,7 @@ use crate::outcome::Verdict;
 pub(crate) async fn settle(session: &Arc<Session>, range: &Arc<Range>) {
     let troubled = range.take_troubled();
     let done = range.messages.len() - troubled.len();
+    let indices: Vec<_> = troubled.iter().map(|(index, _)| *index).collect();
     let exceptions = exceptions(session, range, troubled);
     let params = SettleParams {
         stream: session.stream,
@@ -39,6 +42,12 @@ pub(crate) async fn settle(session: &Arc<Session>, range: &Arc<Range>) {
         }
     };
     session.close_range(range.lease.token);
+    if let Some(keyed) = session.keys() {
+        keyed.forget(range, &indices);
+        if !settled && !range.dropped.is_raised() {
+            session.lose(range);
+        }
+    }
     if settled {
         session.counts.count_done(done as u64);
         for exception in &params.exceptions {
@@ -49,14 +58,88 @@ pub(crate) async fn settle(session: &Arc<Session>, range: &Arc<Range>) {
     session.news.notify_one();
 }
 
-fn exceptions(session: &Session, range: &Range, troubled: Vec<(usize, Verdict)>) -> Vec<ExceptionParams> {
-    let exception = |(index, verdict)| exception(&range.messages[index], session.next_after(verdict, 0));
-    troubled.into_iter().map(exception).collect()
+/// Settles finished ranges of a keyed group, the lowest first. What is handled in lower ones is recorded before: their
+/// messages ran before those of the same keys here, and after a crash must not run again after them.
+pub(crate) async fn settle_in_order(session: &Arc<Session>) {
+    let Some(keyed) = session.keys() else { return };
+    let _settling = keyed.settling.lock().await;
+    while let Some((range, below)) = keyed.next_to_settle() {
+        if keyed.ordered && !record(session, &below).await {
+            return;
+        }
+        settle(session, &range).await;
+    }
+}
+
+/// Records what is handled inside open ranges; false when the session closes first.
+async fn record(session: &Session, ranges: &[Arc<Range>]) -> bool {
+    // The highest first: of one key, a message that is seen as handled has none below it that is not.
+    let progress: Vec<_> = ranges
+        .iter()
+        .rev()
+        .filter(|range| range.done_count() > 0)
+        .map(|range| ProgressParams { token: range.lease.token, done: range.done_intervals() })
+        .collect();
+    if progress.is_empty() {
+        return true;
+    }
+    loop {
+        let tokens = session.tokens();
+        let report =
+            session.store.lease_report(session.stream, session.group, session.presence, &tokens, &progress).await;
+        match report {
+            Ok(_) => return true,
+            Err(err) if session.closing.is_raised() => {
+                tracing::warn!(stream = %session.stream_name, group = %session.group_name, error = %err,
+                    "recording what is handled; finished messages will be handled again");
+                return false;
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+        }
+    }
+}
+
+fn exceptions(session: &Session, range: &Range, mut troubled: Vec<(usize, Verdict)>) -> Vec<ExceptionParams> {
+    if !session.is_ordered() {
+        let exception = |(index, verdict)| exception(&range.messages[index], session.next_after(verdict, 0));
+        return troubled.into_iter().map(exception).collect();
+    }
+    troubled.sort_unstable_by_key(|(index, _)| *index);
+    let mut exceptions: Vec<ExceptionParams> = Vec::new();
+    // The place of each key's lane in `exceptions`.
+    let mut lanes = HashMap::new();
+    for (index, verdict) in troubled {
+        let message = &range.messages[index];
+        let mut exception = exception(message, session.next_after(verdict, 0));
+        if let Some(key) = message.message_key.clone()
+            && !matches!(exception.next, ExceptionNext::Dead { .. })
+        {
+            exception.held_to = Some(message.id.0);
+            match lanes.entry(key) {
+                Entry::Occupied(lane) => {
+                    let lane: &mut ExceptionParams = &mut exceptions[*lane.get()];
+                    lane.held_to = exception.held_to;
+                    continue;
+                }
+                Entry::Vacant(lane) => {
+                    lane.insert(exceptions.len());
+                }
+            }
+        }
+        exceptions.push(exception);
+    }
+    exceptions
 }
 
 pub(crate) fn exception(message: &StoredMessage, next: ExceptionNext) -> ExceptionParams {
     let key = message.message_key.as_deref().map(|key| String::from_utf8_lossy(key).into_owned());
-    ExceptionParams { message: message.id, schema_version: message.schema_version, message_key: key, next }
+    ExceptionParams {
+        message: message.id,
+        schema_version: message.schema_version,
+        message_key: key,
+        held_to: None,
+        next,
+    }
 }
 
 /// Gives back what is open, with what is handled inside it, so that others take the rest at once.

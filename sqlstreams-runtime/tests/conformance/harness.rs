@@ -362,7 +362,7 @@ pub fn presence_params(ttl: Duration) -> PresenceParams {
 
 /// A claim with a new token that settles nothing.
 pub fn claim_params(stream: StreamId, group: GroupId, presence: PresenceId, width: i64) -> ClaimParams {
-    ClaimParams { stream, group, presence, token: LeaseToken::mint(), width, settled: Vec::new() }
+    ClaimParams { stream, group, presence, token: LeaseToken::mint(), width, settled: Vec::new(), durable: false }
 }
 
 /// The range (low, high] whole, of version 1.
@@ -377,7 +377,7 @@ pub fn settle_params(stream: StreamId, token: LeaseToken) -> SettleParams {
 
 /// A message in trouble, of version 1.
 pub fn trouble(message: i64, next: ExceptionNext) -> ExceptionParams {
-    ExceptionParams { message: MessageId(message), schema_version: 1, message_key: None, next }
+    ExceptionParams { message: MessageId(message), schema_version: 1, message_key: None, held_to: None, next }
 }
 
 /// Runs again after a failure, that much later.

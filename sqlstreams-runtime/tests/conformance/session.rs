@@ -8,6 +8,7 @@ mod grouping;
 mod groups;
 mod handlers;
 mod keeping;
+mod ordered;
 mod outcomes;
 mod refusals;
 mod registration;

@@ -18,6 +18,7 @@ pub(super) async fn take(backend: &PostgresBackend, params: &ClaimParams) -> Res
         .bind(params.token.0)
         .bind(params.presence.0)
         .bind(settled)
+        .bind(if params.durable { "on" } else { "off" })
         .fetch_one(&mut *connection)
         .await
         .and_then(|row| {

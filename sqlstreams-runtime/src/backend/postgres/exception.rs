@@ -31,7 +31,7 @@ pub(super) async fn take(backend: &PostgresBackend, params: &ExceptionTakeParams
 }
 
 fn taken(row: &PgRow) -> Result<ExceptionRow, sqlx::Error> {
-    const MESSAGE: usize = 5;
+    const MESSAGE: usize = 7;
     let stored = row.try_get::<Option<i64>, _>(MESSAGE)?.is_some();
     Ok(ExceptionRow {
         id: MessageId(row.try_get(0)?),
@@ -39,6 +39,8 @@ fn taken(row: &PgRow) -> Result<ExceptionRow, sqlx::Error> {
         failures: row.try_get(2)?,
         delays: row.try_get(3)?,
         kills: row.try_get(4)?,
+        held_to: row.try_get(5)?,
+        message_key: row.try_get(6)?,
         message: if stored { message::stored(std::slice::from_ref(row), MESSAGE)?.pop() } else { None },
     })
 }

@@ -54,6 +54,7 @@ pub(super) async fn settle(backend: &PostgresBackend, params: &SettleParams) -> 
         .bind(params.parked.iter().map(|parked| parked.1).collect::<Vec<_>>())
         .bind(params.parked.iter().map(|parked| parked.2).collect::<Vec<_>>())
         .bind(value::now(params.now))
+        .bind(params.exceptions.iter().map(|exception| exception.held_to).collect::<Vec<_>>())
         .fetch_one(&mut *connection)
         .await
         .and_then(|row| row.try_get::<i64, _>(0));
@@ -140,6 +141,7 @@ pub(super) async fn give_back(
         .bind(next.iter().map(|next| next.0).collect::<Vec<_>>())
         .bind(next.iter().map(|next| next.1).collect::<Vec<_>>())
         .bind(next.iter().map(|next| next.2).collect::<Vec<_>>())
+        .bind(exceptions.iter().map(|(_, exception)| exception.held_to).collect::<Vec<_>>())
         .execute(&mut *connection)
         .await;
     connection.answer(DOING, result.map(|_| ()))

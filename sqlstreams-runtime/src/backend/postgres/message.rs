@@ -118,7 +118,7 @@ pub(super) async fn read(backend: &PostgresBackend, params: &ReadParams) -> Resu
     connection.answer(DOING, rows)
 }
 
-fn routing_regex(bindings: &[String]) -> Option<String> {
+pub(super) fn routing_regex(bindings: &[String]) -> Option<String> {
     if bindings.is_empty() {
         return None;
     }

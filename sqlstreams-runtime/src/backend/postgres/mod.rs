@@ -11,8 +11,8 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use super::template::Names;
 use super::{
     Backend, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams,
-    GroupParams, GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, ReturnParams,
-    SettleParams, StallCause, StreamParams, StreamRow,
+    GroupParams, GroupRow, KeyGateParams, KeyGateRow, LaneMove, LaneParams, LaneReadParams, LeaseRow, PositionRow,
+    PresenceParams, ProgressParams, ReadParams, ReturnParams, SettleParams, StallCause, StreamParams, StreamRow,
 };
 use crate::error::{Error, Kind};
 use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
@@ -24,6 +24,8 @@ mod cursor;
 mod error;
 mod exception;
 mod group;
+mod key;
+mod lane;
 mod lease;
 mod message;
 pub(crate) mod migration;
@@ -229,6 +231,27 @@ impl Backend for PostgresBackend {
     }
     async fn exception_settle(&self, params: &ExceptionSettleParams) -> Result<(), Error> {
         exception::settle(self, params).await
+    }
+    async fn key_gate(&self, params: &KeyGateParams) -> Result<Vec<KeyGateRow>, Error> {
+        key::gate(self, params).await
+    }
+    async fn lane_read(&self, params: &LaneReadParams) -> Result<Vec<StoredMessage>, Error> {
+        lane::read(self, params).await
+    }
+    async fn lane_move(&self, lane: &LaneParams, to: &LaneMove) -> Result<Option<i64>, Error> {
+        lane::move_on(self, lane, to).await
+    }
+    async fn lane_bury(
+        &self,
+        lane: &LaneParams,
+        error: &str,
+        successor: Option<(MessageId, u32)>,
+        held_to: i64,
+    ) -> Result<bool, Error> {
+        lane::bury(self, lane, error, successor, held_to).await
+    }
+    async fn lane_end(&self, lane: &LaneParams, held_to: i64) -> Result<bool, Error> {
+        lane::end(self, lane, held_to).await
     }
     async fn exception_return(&self, stream: StreamId, group: GroupId, token: LeaseToken) -> Result<(), Error> {
         exception::give_back(self, stream, group, token).await

@@ -3,7 +3,7 @@
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
-use super::connection::Durability::Relaxed;
+use super::connection::Durability::{Durable, Relaxed};
 use super::{SqliteBackend, error, value};
 use crate::backend::{ClaimParams, ClaimRow};
 use crate::error::Error;
@@ -27,7 +27,8 @@ pub(super) async fn take(backend: &SqliteBackend, params: &ClaimParams) -> Resul
             return Ok(seen);
         }
     }
-    let answer = backend.connections.write(Relaxed, DOING, query(&state.transactions.claim_take)).await?;
+    let durability = if params.durable { Durable } else { Relaxed };
+    let answer = backend.connections.write(durability, DOING, query(&state.transactions.claim_take)).await?;
     claim(&answer.rows)
 }
 

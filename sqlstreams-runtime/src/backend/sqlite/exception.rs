@@ -36,7 +36,7 @@ pub(super) async fn take(backend: &SqliteBackend, params: &ExceptionTakeParams) 
 }
 
 fn taken(rows: &[SqliteRow]) -> Result<Vec<ExceptionRow>, sqlx::Error> {
-    const MESSAGE: usize = 5;
+    const MESSAGE: usize = 7;
     rows.iter()
         .map(|row| {
             let stored = row.try_get::<Option<i64>, _>(MESSAGE)?.is_some();
@@ -46,6 +46,8 @@ fn taken(rows: &[SqliteRow]) -> Result<Vec<ExceptionRow>, sqlx::Error> {
                 failures: row.try_get(2)?,
                 delays: row.try_get(3)?,
                 kills: row.try_get(4)?,
+                held_to: row.try_get(5)?,
+                message_key: row.try_get(6)?,
                 message: if stored { Some(message::stored(row, MESSAGE)?) } else { None },
             })
         })

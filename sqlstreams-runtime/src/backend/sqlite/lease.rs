@@ -45,7 +45,7 @@ pub(super) async fn settle(backend: &SqliteBackend, params: &SettleParams) -> Re
         .map(|exception| {
             let (next, wait, error) = value::next(&exception.next);
             let key = exception.message_key.as_deref();
-            (exception.message.0, exception.schema_version, key, next, wait, error)
+            (exception.message.0, exception.schema_version, key, next, wait, error, exception.held_to)
         })
         .collect();
     let settle = sqlx::query(state.transactions.lease_settle.clone())
@@ -117,7 +117,7 @@ pub(super) async fn give_back(backend: &SqliteBackend, stream: StreamId, leases:
         .map(|(token, exception)| {
             let (next, wait, error) = value::next(&exception.next);
             let key = exception.message_key.as_deref();
-            (token, exception.message.0, exception.schema_version, key, next, wait, error)
+            (token, exception.message.0, exception.schema_version, key, next, wait, error, exception.held_to)
         })
         .collect();
     let done = leases.iter().map(|lease| (lease.token, &*lease.done));

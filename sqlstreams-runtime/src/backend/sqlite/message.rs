@@ -162,7 +162,7 @@ fn unpack(row: &SqliteRow, bindings: &[String], messages: &mut Vec<StoredMessage
     Ok(())
 }
 
-fn is_bound(message: &StoredMessage, bindings: &[String]) -> bool {
+pub(super) fn is_bound(message: &StoredMessage, bindings: &[String]) -> bool {
     let key = message.routing_key.as_deref().and_then(|key| std::str::from_utf8(key).ok());
     key.is_some_and(|key| bindings.iter().any(|pattern| sqlstreams_schema::pattern_matches(pattern, key)))
 }

@@ -245,12 +245,12 @@ async fn two_groups_of_one_name_on_two_streams_are_two_groups<Db: Engine>() {
 }
 
 async fn a_key_policy_that_is_not_run_yet_is_refused<Db: Engine>() {
-    group!(InOrder, Order, "in-order", keys: KeyPolicy::Ordered);
+    group!(OneByOne, Order, "one-by-one", keys: KeyPolicy::Exclusive);
     let world = World::<Db>::new().await;
     let (sender, _calls) = unbounded_channel();
-    let err = refusal(start(telling::<InOrder>(world.client.consumer(), &sender)).end().await);
+    let err = refusal(start(telling::<OneByOne>(world.client.consumer(), &sender)).end().await);
     assert_eq!((err.kind(), err.code()), (Kind::Declaration, "SQLS-0310"));
-    assert!(err.to_string().contains("declare \"parallel\""), "{err}");
+    assert!(err.to_string().contains("or \"parallel\""), "{err}");
 }
 
 async fn a_client_that_was_closed_says_so<Db: Engine>() {

@@ -1,5 +1,5 @@
 -- sqlstreams: claim.take
--- $1 group, $2 width, $3 token, $4 presence, $5 leases that ended cleanly.
+-- $1 group, $2 width, $3 token, $4 presence, $5 leases that ended cleanly, $6 synchronous_commit.
 -- Ends leases, advances the cursor and writes the new lease; the messages are read by a later statement, so
 -- no lock is held while a payload travels. Cursor rows are only inserted and deleted: a waiter whose row
 -- went gets nothing and asks again, and never an older version. A version is found by a scalar subquery and not by
@@ -45,8 +45,8 @@ step as materialized (
     from seen s
     join locked l on l.seq = s.seq
 ),
-asynchronous as materialized (
-    select set_config('synchronous_commit', 'off', true) as setting
+commit as materialized (
+    select set_config('synchronous_commit', $6, true) as setting
 ),
 next as (
     insert into "{schema}"."consumer_group_cursor_{stream}" (
@@ -84,7 +84,7 @@ select
     coalesce(s.proven < h.id, false) as pending,
     s.seq is null as missing
 from head h
-cross join asynchronous a
+cross join commit a
 left join seen s on true
 left join wanted w on true
 left join step t on true

@@ -1,7 +1,9 @@
 -- sqlstreams: lease.settle
 -- $1 token; exceptions: $2 ids, $3 versions, $4 keys, $5 next (retry, later, dead, return), $6 wait in microseconds,
--- $7 errors; parked: $8 versions, $9 lows, $10 highs; $11 now in microseconds or null.
--- The lease goes first: whoever lost it changes nothing. Durable.
+-- $7 errors; parked: $8 versions, $9 lows, $10 highs; $11 now in microseconds or null; $12 where the exceptions' lanes
+-- end, or null.
+-- The lease goes first: whoever lost it changes nothing. Durable. A key's lane that is there already is extended;
+-- in the order of the keys, since others extend theirs at the same time.
 with gone as (
     delete from "{schema}"."claim_lease_{stream}"
     where token = $1
@@ -10,12 +12,8 @@ with gone as (
 clock as materialized (
     select coalesce(timestamptz 'epoch' + $11::bigint * interval '1 microsecond', clock_timestamp()) as now
 ),
-exception as (
-    insert into "{schema}"."exception_queue_{stream}" (
-        consumer_group_id, message_id, status, schema_version, message_key, attempts, failures, failures_total,
-        delays, can_run_after, first_failed_at, died_at, last_error
-    )
-    select g.consumer_group_id, n.id, case n.next when 'dead' then 'dead' else 'ready' end, n.version, n.key,
+entry as materialized (
+    select g.consumer_group_id, n.id, case n.next when 'dead' then 'dead' else 'ready' end, n.version, n.key, n.held_to,
         case n.next when 'return' then 0 else 1 end,
         case when n.next in ('retry', 'dead') then 1 else 0 end,
         case when n.next in ('retry', 'dead') then 1 else 0 end,
@@ -25,10 +23,26 @@ exception as (
         case n.next when 'dead' then c.now end,
         n.error
     from gone g, clock c,
-        unnest($2::bigint[], $3::integer[], $4::text[], $5::text[], $6::bigint[], $7::text[])
-            as n (id, version, key, next, wait, error)
+        unnest($2::bigint[], $3::integer[], $4::text[], $5::text[], $6::bigint[], $7::text[], $12::bigint[])
+            as n (id, version, key, next, wait, error, held_to)
     where n.next <> 'done'
+),
+exception as (
+    insert into "{schema}"."exception_queue_{stream}" (
+        consumer_group_id, message_id, status, schema_version, message_key, held_to, attempts, failures, failures_total,
+        delays, can_run_after, first_failed_at, died_at, last_error
+    )
+    select * from entry where held_to is null
     on conflict (consumer_group_id, message_id) do nothing
+),
+lane as (
+    insert into "{schema}"."exception_queue_{stream}" as e (
+        consumer_group_id, message_id, status, schema_version, message_key, held_to, attempts, failures, failures_total,
+        delays, can_run_after, first_failed_at, died_at, last_error
+    )
+    select * from entry where held_to is not null order by key
+    on conflict (consumer_group_id, message_key) where held_to is not null
+    do update set held_to = greatest(e.held_to, excluded.held_to), updated_at = clock_timestamp()
 ),
 extended as (
     update "{schema}"."parked_range_{stream}" p

@@ -1,6 +1,7 @@
 -- sqlstreams: exception.take_bury
 -- $1 group, $5 versions, a JSON array, $6 lost owners until death, $7 now or null.
--- Kills a message that has now lost too many owners.
+-- Kills a message that has now lost too many owners. A lane is handed out instead: whoever takes it knows which of the
+-- key's messages comes next.
 update "{schema}exception_queue_{stream}"
 set status = 'dead', kills = kills + (presence_id is not null),
     died_at = coalesce($7, cast(round(unixepoch('subsec') * 1000000) as integer)),
@@ -12,7 +13,7 @@ where consumer_group_id = $1 and message_id in (
     from "{schema}exception_queue_{stream}" e indexed by "{schema}exception_queue_{stream}_inflight"
     where e.consumer_group_id = $1 and e.status = 'inflight'
         and e.schema_version in (select value from json_each($5))
-        and e.kills + (e.presence_id is not null) >= $6
+        and e.kills + (e.presence_id is not null) >= $6 and e.held_to is null
         and not exists (
             select 1 from "{schema}presence" p
             where p.id = e.presence_id and p.expires_at >= cast(round(unixepoch('subsec') * 1000000) as integer)

@@ -10,7 +10,7 @@ where consumer_group_id = $1 and message_id in (
     from "{schema}exception_queue_{stream}" e indexed by "{schema}exception_queue_{stream}_inflight"
     where e.consumer_group_id = $1 and e.status = 'inflight'
         and e.schema_version in (select value from json_each($5))
-        and e.kills + (e.presence_id is not null) < $6
+        and (e.kills + (e.presence_id is not null) < $6 or e.held_to is not null)
         and not exists (
             select 1 from "{schema}presence" p
             where p.id = e.presence_id and p.expires_at >= cast(round(unixepoch('subsec') * 1000000) as integer)

@@ -1,6 +1,6 @@
 -- sqlstreams: exception.take_read
 -- $1 group, $3 token. After the taking commit: no lock is held while payloads are copied.
-select e.message_id, e.attempts, e.failures, e.delays, e.kills,
+select e.message_id, e.attempts, e.failures, e.delays, e.kills, e.held_to, e.message_key as lane_key,
     m.id, m.created_at, m.schema_version, m.codec, m.routing_key, m.message_key, m.headers,
     coalesce(m.payload, m.payload_bytes) as payload
 from "{schema}exception_queue_{stream}" e indexed by "{schema}exception_queue_{stream}_inflight"

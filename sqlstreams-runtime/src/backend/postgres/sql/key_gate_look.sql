@@ -1,0 +1,17 @@
+-- sqlstreams: key.gate_look
+-- $1 group, $2 keys, $3 highest low end of those who ask, $4 leases of the caller.
+-- The keys that have a lane, and where lower ranges of others begin and end, as of one snapshot. Without such ranges
+-- no key is busy, and key.gate is not asked.
+select
+    array(
+        select k.key
+        from unnest($2::text[]) as k (key)
+        where exists (
+            select from "{schema}"."exception_queue_{stream}" e
+            where e.consumer_group_id = $1 and e.message_key = k.key and e.held_to is not null
+        )
+    ) as laned,
+    min(l.low) as low,
+    max(l.high) as high
+from "{schema}"."claim_lease_{stream}" l
+where l.consumer_group_id = $1 and l.low < $3 and l.token <> all($4)

@@ -26,5 +26,6 @@ mod wake;
 mod crash;
 mod fence;
 mod process;
+mod role;
 mod session;
 mod sqlite_file;

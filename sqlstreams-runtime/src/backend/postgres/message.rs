@@ -16,7 +16,8 @@ use crate::message::{NewMessage, StoredMessage};
 /// Each try makes room for the whole batch, and for twice as much as the one before it: others may fill the room
 /// meanwhile.
 const HEALINGS: u32 = 8;
-const PRODUCING: &str = "producing";
+pub(super) const PRODUCING: &str = "producing";
+pub(super) const PRODUCING_IN: &str = "producing in a transaction";
 
 pub(super) async fn produce(
     backend: &PostgresBackend,
@@ -63,7 +64,6 @@ impl PostgresBackend {
         codec: i16,
         messages: &[NewMessage],
     ) -> Result<Vec<MessageId>, Error> {
-        const DOING: &str = "producing in a transaction";
         let state = self.stream(stream);
         let insert = insert(state.statements.message_produce_in.clone(), version, codec, messages);
         let ids = match insert.fetch_all(&mut **tx).await.and_then(|rows| ids(&rows)) {
@@ -76,7 +76,7 @@ impl PostgresBackend {
                     "the stream had no partition for the message; it has one now - roll back and run the transaction again",
                 ));
             }
-            Err(err) => return Err(error::map(DOING, err)),
+            Err(err) => return Err(error::map(PRODUCING_IN, err)),
         };
         if let Some(last) = ids.last().filter(|last| state.bound.wants_room(last.0)) {
             partition::keep_ahead(self, stream, last.0).await;

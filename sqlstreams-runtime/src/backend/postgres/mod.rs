@@ -17,6 +17,8 @@ use super::{
 use crate::error::{Error, Kind};
 use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
 use crate::message::{NewMessage, StoredMessage};
+use crate::migrate::quoted;
+use crate::role::RoleKind;
 
 mod claim;
 mod connection;
@@ -296,6 +298,14 @@ pub(crate) async fn connect(url: &str) -> Result<PgPool, Error> {
     })?;
     let pool = checked_after_a_pause(PgPoolOptions::new()).connect_with(options);
     pool.await.map_err(|err| error::map("connecting", err))
+}
+
+/// The statement by which the owner grants `role` what a process of `kind` needs.
+pub(crate) fn grants(schema: &str, kind: RoleKind, role: &str) -> String {
+    let shared = SharedStatements::fill(Names { schema, stream: 0 });
+    // The kind first: a role's name may hold anything.
+    let statement = shared.role_grant.as_str().replace("$2", &quoted(kind.as_str())).replace("$1", &quoted(role));
+    format!("{};\n", statement.trim_end())
 }
 
 /// This build's migrations and their texts for `schema`.

@@ -6,7 +6,7 @@ use super::PostgresBackend;
 use crate::error::Error;
 use crate::identity::{MessageId, StreamId};
 
-const DOING: &str = "adding a partition";
+pub(super) const ADDING: &str = "adding a partition";
 
 /// What this process knows of a stream's partitions.
 #[derive(Default)]
@@ -35,13 +35,13 @@ impl Drop for Turn<'_> {
 /// The first id without a partition, after two partitions exist beyond the current one, or beyond the one that
 /// the next `room` ids reach.
 pub(super) async fn ensure(backend: &PostgresBackend, stream: StreamId, room: i64) -> Result<MessageId, Error> {
-    let mut connection = backend.engine(DOING).await?;
+    let mut connection = backend.engine(ADDING).await?;
     let bound = sqlx::query_scalar::<_, i64>(backend.shared.partition_ensure.clone())
         .bind(stream.0)
         .bind(room)
         .fetch_one(&mut *connection)
         .await;
-    let bound = connection.answer(DOING, bound)?;
+    let bound = connection.answer(ADDING, bound)?;
     Ok(MessageId(bound))
 }
 

@@ -17,6 +17,7 @@ statements! {
         presence_enter,
         presence_leave,
         presence_renew,
+        role_grant,
         stream_create,
         stream_find,
         stream_version_create,

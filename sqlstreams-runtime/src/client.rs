@@ -156,7 +156,7 @@ impl<Db: Database> Client<Db> {
 
     async fn group<G: Group>(&self) -> Result<(StreamId, crate::identity::GroupId), Error> {
         let stream = register::stream::<G::Stream>(&self.inner.store, register::PARTITION_SIZE).await?;
-        let group = register::group(&self.inner.store, stream, G::NAME, &G::CONFIG, G::CONFIG.start).await?;
+        let group = register::group(&self.inner.store, stream, G::NAME, &G::CONFIG, G::CONFIG.start, None).await?;
         Ok((stream, group.id))
     }
 

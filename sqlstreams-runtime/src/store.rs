@@ -6,9 +6,9 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use crate::backend::{
-    Backend, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams,
-    GroupParams, GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, SettleParams, StallCause,
-    StreamParams, StreamRow,
+    Backend, BindingParams, BindingRow, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams,
+    ExceptionTakeParams, GroupParams, GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams,
+    SettleParams, StallCause, StreamParams, StreamRow,
 };
 use crate::error::{Error, Recovery};
 use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
@@ -73,6 +73,7 @@ port! {
     idempotent "migration.check" migration_check() -> ();
     idempotent "stream.register" stream_register(params: &StreamParams) -> StreamRow;
     idempotent "group.register" group_register(params: &GroupParams) -> GroupRow;
+    idempotent "binding.declare" binding_declare(params: &BindingParams) -> BindingRow;
     idempotent "presence.enter" presence_enter(params: &PresenceParams) -> ();
     once "presence.renew" presence_renew(id: PresenceId, ttl: Duration) -> bool;
     idempotent "presence.leave" presence_leave(id: PresenceId) -> ();

@@ -95,13 +95,14 @@ async fn take_parked(session: &Arc<Session>) -> Result<bool, Error> {
 
 /// Gives every message of a range that keeps losing its owners a row of its own.
 async fn quarantine(session: &Arc<Session>, lease: LeaseRow) -> Result<(), Error> {
+    let bindings = session.bindings_of_claim().await.inspect_err(|_| session.forget(lease.token))?;
     let params = ReadParams {
         stream: session.stream,
         low: lease.low,
         high: lease.high,
         versions: session.versions.clone(),
         only_version: lease.only_version,
-        bindings: session.bindings.clone(),
+        bindings: bindings.to_vec(),
     };
     let messages = session.store.message_read(&params).await?;
     let (readable, unreadable): (Vec<_>, Vec<_>) =

@@ -10,6 +10,7 @@ mod self_test;
 mod harness;
 
 mod backend;
+mod binding;
 mod claim;
 mod cursor;
 mod exception;

@@ -292,6 +292,9 @@ fn runners() -> BTreeMap<&'static str, &'static [RoleKind]> {
     let (produce, consume): (&[RoleKind], &[RoleKind]) = (&[Produce, Admin], &[Consume, Admin]);
     let (admin, owner): (&[RoleKind], &[RoleKind]) = (&[Admin], &[]);
     BTreeMap::from([
+        ("binding_hold", consume),
+        ("binding_list", consume),
+        ("binding_lock", consume),
         ("binding_replace", consume),
         ("claim_take", consume),
         ("connection_prepare", all),

@@ -10,9 +10,9 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use super::template::Names;
 use super::{
-    Backend, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams,
-    GroupParams, GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, SettleParams, StallCause,
-    StreamParams, StreamRow,
+    Backend, BindingParams, BindingRow, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams,
+    ExceptionTakeParams, GroupParams, GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams,
+    SettleParams, StallCause, StreamParams, StreamRow,
 };
 use crate::error::{Error, Kind};
 use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
@@ -20,6 +20,7 @@ use crate::message::{NewMessage, StoredMessage};
 use crate::migrate::quoted;
 use crate::role::RoleKind;
 
+mod binding;
 mod claim;
 mod connection;
 mod cursor;
@@ -170,6 +171,9 @@ impl Backend for PostgresBackend {
     }
     async fn group_register(&self, params: &GroupParams) -> Result<GroupRow, Error> {
         group::register(self, params).await
+    }
+    async fn binding_declare(&self, params: &BindingParams) -> Result<BindingRow, Error> {
+        binding::declare(self, params).await
     }
     async fn presence_enter(&self, params: &PresenceParams) -> Result<(), Error> {
         presence::enter(self, params).await

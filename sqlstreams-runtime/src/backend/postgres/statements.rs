@@ -28,6 +28,9 @@ statements! {
 statements! {
     /// Statements on one stream's tables.
     StreamStatements {
+        binding_hold,
+        binding_list,
+        binding_lock,
         binding_replace,
         claim_take,
         cursor_create,

@@ -13,15 +13,16 @@ use sqlx::{ConnectOptions, Row, Sqlite};
 
 use super::template::Names;
 use super::{
-    Backend, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams,
-    GroupParams, GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, SettleParams, StallCause,
-    StreamParams, StreamRow,
+    Backend, BindingParams, BindingRow, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams,
+    ExceptionTakeParams, GroupParams, GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams,
+    SettleParams, StallCause, StreamParams, StreamRow,
 };
 use crate::error::{Error, Kind};
 use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
 use crate::message::{NewMessage, StoredMessage};
 use crate::migrate::Migration;
 
+mod binding;
 mod claim;
 mod connection;
 mod crowd;
@@ -170,6 +171,9 @@ impl Backend for SqliteBackend {
     }
     async fn group_register(&self, params: &GroupParams) -> Result<GroupRow, Error> {
         group::register(self, params).await
+    }
+    async fn binding_declare(&self, params: &BindingParams) -> Result<BindingRow, Error> {
+        binding::declare(self, params).await
     }
     async fn presence_enter(&self, params: &PresenceParams) -> Result<(), Error> {
         presence::enter(self, params).await

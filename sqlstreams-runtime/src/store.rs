@@ -87,7 +87,7 @@ port! {
     idempotent "lease.return" lease_return(stream: StreamId, progress: &[ProgressParams]) -> ();
     once "parked.take" parked_take(params: &ClaimParams, versions: &[i32]) -> Option<LeaseRow>;
     once "exception.take" exception_take(params: &ExceptionTakeParams) -> Vec<ExceptionRow>;
-    idempotent "exception.settle" exception_settle(params: &ExceptionSettleParams) -> ();
+    idempotent "exception.settle" exception_settle(params: &ExceptionSettleParams) -> Vec<MessageId>;
     idempotent "exception.return" exception_return(stream: StreamId, group: GroupId, token: LeaseToken) -> ();
     idempotent "exception.due" exception_due(stream: StreamId, group: GroupId) -> Option<Duration>;
     idempotent "exception.dead" exception_dead(stream: StreamId, group: GroupId, after: MessageId, limit: i64) -> Vec<DeadLetterRow>;

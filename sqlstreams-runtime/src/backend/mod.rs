@@ -526,9 +526,9 @@ pub trait Backend: Send + Sync + 'static {
     /// dies instead. Not idempotent: after a lost answer `exception_return` gives them back.
     async fn exception_take(&self, params: &ExceptionTakeParams) -> Result<Vec<ExceptionRow>, Error>;
 
-    /// Records outcomes of taken messages; those that the caller does not own any more are left alone.
-    /// Idempotent.
-    async fn exception_settle(&self, params: &ExceptionSettleParams) -> Result<(), Error>;
+    /// Records outcomes of taken messages, and answers whose; those that the caller does not own any more are left
+    /// alone. Idempotent, but the second answer is empty.
+    async fn exception_settle(&self, params: &ExceptionSettleParams) -> Result<Vec<MessageId>, Error>;
 
     /// Makes everything that was taken with `token` and not settled ready again; counts nothing. Idempotent.
     async fn exception_return(&self, stream: StreamId, group: GroupId, token: LeaseToken) -> Result<(), Error>;

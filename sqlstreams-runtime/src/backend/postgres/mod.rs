@@ -98,11 +98,11 @@ impl PostgresBackend {
     }
 
     async fn engine(&self, doing: &str) -> Result<Checkout, Error> {
-        self.engine.acquire().await.map(Checkout::new).map_err(|err| error::map(doing, err))
+        self.engine.acquire().await.map(Checkout::new).map_err(|err| error::map(doing, err).unsent())
     }
 
     async fn renewals(&self, doing: &str) -> Result<Checkout, Error> {
-        self.renewals.acquire().await.map(Checkout::new).map_err(|err| error::map(doing, err))
+        self.renewals.acquire().await.map(Checkout::new).map_err(|err| error::map(doing, err).unsent())
     }
 
     fn stream(&self, id: StreamId) -> Arc<StreamState> {
@@ -233,7 +233,7 @@ impl Backend for PostgresBackend {
     async fn exception_take(&self, params: &ExceptionTakeParams) -> Result<Vec<ExceptionRow>, Error> {
         exception::take(self, params).await
     }
-    async fn exception_settle(&self, params: &ExceptionSettleParams) -> Result<(), Error> {
+    async fn exception_settle(&self, params: &ExceptionSettleParams) -> Result<Vec<MessageId>, Error> {
         exception::settle(self, params).await
     }
     async fn exception_return(&self, stream: StreamId, group: GroupId, token: LeaseToken) -> Result<(), Error> {

@@ -45,6 +45,24 @@ pub(super) async fn ensure(backend: &PostgresBackend, stream: StreamId, room: i6
     Ok(MessageId(bound))
 }
 
+/// What one insert may need: each partition that it opens is locked.
+pub(super) const MOST_AT_ONCE: i64 = 500;
+/// What `partition_ensure` adds at most.
+const MOST_A_CALL: i64 = 100;
+
+/// Makes room for `room` ids; false when that takes more partitions than one insert may need.
+pub(super) async fn make_room(backend: &PostgresBackend, stream: StreamId, room: i64) -> Result<bool, Error> {
+    let mut bound = ensure(backend, stream, room).await?;
+    for _ in 0..MOST_AT_ONCE / MOST_A_CALL {
+        let next = ensure(backend, stream, room).await?;
+        if next <= bound {
+            return Ok(true);
+        }
+        bound = next;
+    }
+    Ok(false)
+}
+
 /// Makes room when `last` has come close to the end of it. A failure costs nothing: the insert that finds no
 /// partition makes room itself.
 pub(super) async fn keep_ahead(backend: &PostgresBackend, stream: StreamId, last: i64) {

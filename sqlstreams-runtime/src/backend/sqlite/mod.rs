@@ -233,7 +233,7 @@ impl Backend for SqliteBackend {
     async fn exception_take(&self, params: &ExceptionTakeParams) -> Result<Vec<ExceptionRow>, Error> {
         exception::take(self, params).await
     }
-    async fn exception_settle(&self, params: &ExceptionSettleParams) -> Result<(), Error> {
+    async fn exception_settle(&self, params: &ExceptionSettleParams) -> Result<Vec<MessageId>, Error> {
         exception::settle(self, params).await
     }
     async fn exception_return(&self, stream: StreamId, group: GroupId, token: LeaseToken) -> Result<(), Error> {

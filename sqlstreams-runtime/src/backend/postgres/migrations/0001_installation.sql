@@ -129,22 +129,26 @@ begin
 end
 $body$;
 
--- Keeps two partitions ahead of the id that the stream draws next, or of p_room ids more; at most a hundred at a
--- time. Answers the first id that no partition covers.
+-- Keeps two partitions ahead of the id that the stream draws next, or of p_room ids more; adds at most a hundred, so
+-- call it again until the answer stays the same. Answers the first id that no partition covers.
 create function "{schema}".partition_ensure(p_stream_id bigint, p_room bigint default 0) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $body$
 declare
     size bigint;
     next_id bigint;
-    first bigint;
     final bigint;
+    added integer := 0;
 begin
     select partition_size into strict size from "{schema}".stream_config where id = p_stream_id;
     execute format('select last_value + case when is_called then 1 else 0 end from %I.%I', '{schema}', format('message_log_%s_id_seq', p_stream_id)) into next_id;
-    first := next_id / size;
-    final := least((next_id + p_room) / size + 2, first + 100);
-    for number in first .. final loop
-        perform "{schema}".partition_add(p_stream_id, number);
+    final := (next_id + p_room) / size + 2;
+    for number in next_id / size .. final loop
+        if "{schema}".partition_add(p_stream_id, number) then
+            added := added + 1;
+        end if;
+        if added = 100 then
+            return (number + 1) * size;
+        end if;
     end loop;
     return (final + 1) * size;
 end

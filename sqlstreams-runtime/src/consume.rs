@@ -105,7 +105,8 @@ impl Consumer {
         }
     }
 
-    /// Adds a group. A new one starts where its declaration says.
+    /// Adds a group. A new one starts where its declaration says. Bindings that differ from the stored ones wait until no
+    /// live process declares those; until then this process handles what the stored ones match, and warns.
     pub fn group<H: Handler>(self, handler: H) -> Self {
         self.group_from(handler, H::CONFIG.start)
     }

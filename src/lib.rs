@@ -57,8 +57,8 @@ pub use sqlstreams_runtime::migrate::Migration;
 pub use sqlstreams_runtime::schema::Start;
 pub use sqlstreams_runtime::{
     BoxError, Client, Consumer, Database, DeadLetter, Delivery, Error, Group, GroupName, GroupSummary, Handler,
-    Headers, Kind, MessageId, MessageKey, Outcome, Position, Producer, Recovery, RouteSegment, SegmentError, Stall,
-    StallCause, Stream, StreamName, Timestamp,
+    Headers, Kind, MessageId, MessageKey, Outcome, Position, Producer, Recovery, RoleKind, Roles, RouteSegment,
+    SegmentError, Stall, StallCause, Stream, StreamName, Timestamp,
 };
 
 /// The sqlx that this crate is built with: take transactions and pools from it.

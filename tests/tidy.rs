@@ -60,6 +60,7 @@ const ONLY_IN: &[OnlyIn] = &[
     OnlyIn { database: "postgres", name: "migration_lock", reason: "SQLite's transaction begins with the lock" },
     OnlyIn { database: "postgres", name: "migration_schema", reason: "SQLite has no schemas" },
     OnlyIn { database: "postgres", name: "partition_ensure", reason: "SQLite's log has no partitions" },
+    OnlyIn { database: "postgres", name: "role_grant", reason: "SQLite has no roles" },
     OnlyIn { database: "postgres", name: "wake_send", reason: "SQLite shows others' writes by data_version" },
     OnlyIn { database: "sqlite", name: "durability_level", reason: "the caller's pragma decides for its transactions" },
     OnlyIn { database: "sqlite", name: "journal_mode", reason: "a property of the file" },

@@ -136,6 +136,7 @@ impl ClaimingGroup {
             retry: "{}".to_owned(),
             timeout: Duration::from_secs(30),
             bindings: Vec::new(),
+            presence: None,
             start: StartParams::Head,
         };
         let group = backend.group_register(&group).await?.id;

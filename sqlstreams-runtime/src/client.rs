@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::backend::{DeadLetterRow, PositionRow};
 use crate::consume::{Consumer, Observations, Stall, Stalls, stalls};
-use crate::database::Database;
+use crate::database::{Database, Roles};
 use crate::error::{Error, Kind};
 use crate::group::Group;
 use crate::hub::Hub;
@@ -15,6 +15,7 @@ use crate::migrate::Migration;
 use crate::produce::encode::{LARGEST_BATCH, encode};
 use crate::produce::grouping::Grouping;
 use crate::register;
+use crate::role::RoleKind;
 use crate::store::Store;
 
 /// One installation in one database. Cheap to clone; a clone is the same client.
@@ -159,13 +160,31 @@ impl<Db: Database> Client<Db> {
 
     async fn group<G: Group>(&self) -> Result<(StreamId, crate::identity::GroupId), Error> {
         let stream = register::stream::<G::Stream>(&self.inner.store, register::PARTITION_SIZE).await?;
-        let group = register::group(&self.inner.store, stream, G::NAME, &G::CONFIG, G::CONFIG.start).await?;
+        let group = register::group(&self.inner.store, stream, G::NAME, &G::CONFIG, G::CONFIG.start, None).await?;
         Ok((stream, group.id))
     }
 
     /// Closes the connections that the engine opened. The caller's pool stays open.
     pub async fn close(&self) {
         self.inner.store.close().await;
+    }
+}
+
+impl<Db: Roles> Client<Db> {
+    /// The SQL that gives the database role `role` what a process of `kind` needs: on what is stored, and on the
+    /// streams that are registered later. For the installation's owner to read and to run, once the role and
+    /// the installation exist. Safe to run twice; a role may be granted several kinds. Nothing is sent here.
+    ///
+    /// ```no_run
+    /// # use sqlstreams_runtime::{Client, Error, RoleKind};
+    /// # async fn f() -> Result<(), Error> {
+    /// let client = Client::<sqlx::Postgres>::connect("postgres://owner@localhost/app").await?;
+    /// println!("{}", client.grants(RoleKind::Produce, "web"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn grants(&self, kind: RoleKind, role: &str) -> String {
+        Db::grants(&self.inner.namespace, kind, role)
     }
 }
 

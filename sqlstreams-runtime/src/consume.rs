@@ -22,6 +22,7 @@ use crate::outcome::{BoxError, Outcome};
 use crate::register;
 use crate::store::Store;
 
+mod binding;
 mod claim;
 mod decode;
 mod dispatch;
@@ -43,7 +44,7 @@ mod stall;
 use handler::{Closure, Dispatch, Typed};
 pub(crate) use observe::Observations;
 use presence::Heart;
-use session::{Session, SessionParams, lock};
+use session::{Session, SessionParams, lock, patterns};
 pub use stall::Stall;
 
 /// The stalls that a client's consumers see now, kept by the client.
@@ -111,7 +112,8 @@ impl Consumer {
         }
     }
 
-    /// Adds a group. A new one starts where its declaration says.
+    /// Adds a group. A new one starts where its declaration says. Bindings that differ from the stored ones wait until no
+    /// live process declares those; until then this process handles what the stored ones match, and warns.
     pub fn group<H: Handler>(self, handler: H) -> Self {
         self.group_from(handler, H::CONFIG.start)
     }
@@ -183,10 +185,19 @@ impl Consumer {
         }
         self.store.migration_check().await?;
         let presence = PresenceId::mint();
-        let sessions = self.sessions(presence).await?;
         let params = self.presence(presence);
         let expires = Instant::now() + self.lease;
+        // Present before it registers: what it declares is seen by those who would replace it meanwhile.
         self.store.presence_enter(&params).await?;
+        let sessions = match self.sessions(presence, expires).await {
+            Ok(sessions) => sessions,
+            Err(err) => {
+                if let Err(err) = self.store.presence_leave(presence).await {
+                    tracing::warn!(error = %err, "ending this process's presence");
+                }
+                return Err(err);
+            }
+        };
         let stop = CancellationToken::new();
         let _stopped_when_dropped = stop.clone().drop_guard();
         let mut running = Running {
@@ -211,11 +222,13 @@ impl Consumer {
         }
     }
 
-    async fn sessions(&self, presence: PresenceId) -> Result<Vec<Arc<Session>>, Error> {
+    async fn sessions(&self, presence: PresenceId, expires: Instant) -> Result<Vec<Arc<Session>>, Error> {
         let mut sessions: Vec<Arc<Session>> = Vec::with_capacity(self.groups.len());
         for declared in &self.groups {
             let stream = (declared.register)(self.store.clone()).await?;
-            let group = register::group(&self.store, stream, declared.name, &declared.config, declared.start).await?;
+            let group =
+                register::group(&self.store, stream, declared.name, &declared.config, declared.start, Some(presence));
+            let group = group.await?;
             if sessions.iter().any(|session| session.group == group.id) {
                 return Err(Error::new(
                     Kind::Declaration,
@@ -224,6 +237,10 @@ impl Consumer {
                 ));
             }
             tracing::info!(stream = declared.stream_name, group = declared.name, registered = ?group.registered, "consuming");
+            if let Some(hold) = &group.bindings.hold {
+                tracing::warn!(stream = declared.stream_name, group = declared.name, %hold,
+                    "the declared bindings wait; the stored ones are in force");
+            }
             sessions.push(Session::new(SessionParams {
                 store: self.store.clone(),
                 stream,
@@ -235,6 +252,8 @@ impl Consumer {
                 observing: self.observations.of(stream),
                 handler: Arc::clone(&declared.handler),
                 config: declared.config,
+                bindings: group.bindings,
+                present_until: expires,
                 concurrency: self.concurrency,
             }));
         }
@@ -245,7 +264,10 @@ impl Consumer {
         let readable: Vec<_> = self
             .groups
             .iter()
-            .map(|declared| serde_json::json!({"stream": declared.stream_name, "group": declared.name, "versions": [declared.version]}))
+            .map(|declared| {
+                let versions = [declared.version.cast_signed()];
+                presence::readable(declared.stream_name, declared.name, &versions, Some(&patterns(&declared.config)))
+            })
             .collect();
         let program = std::env::current_exe().ok();
         let program = program.as_deref().and_then(|path| path.file_name()).and_then(|name| name.to_str());
@@ -330,6 +352,7 @@ impl Running {
             sessions: self.sessions.clone(),
             expires,
             beats: 0,
+            unsure: false,
             given_up: Vec::new(),
         };
         self.background.spawn(heart.run(self.stop.clone()));

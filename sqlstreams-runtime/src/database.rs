@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::identity::{MessageId, StreamId};
 use crate::message::NewMessage;
 use crate::migrate::Migration;
+use crate::role::RoleKind;
 
 mod sealed {
     pub trait Sealed {}
@@ -50,6 +51,20 @@ pub trait Database: sealed::Sealed + sqlx::Database {
         codec: i16,
         messages: &[NewMessage],
     ) -> impl Future<Output = Result<Vec<MessageId>, Error>> + Send;
+}
+
+/// A database whose users have roles with rights: `Postgres`.
+pub trait Roles: Database {
+    /// The statement that grants `role` what a process of `kind` needs.
+    #[doc(hidden)]
+    fn grants(namespace: &str, kind: RoleKind, role: &str) -> String;
+}
+
+#[cfg(feature = "postgres")]
+impl Roles for sqlx::Postgres {
+    fn grants(namespace: &str, kind: RoleKind, role: &str) -> String {
+        crate::backend::postgres::grants(namespace, kind, role)
+    }
 }
 
 #[cfg(feature = "postgres")]

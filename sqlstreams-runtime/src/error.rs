@@ -66,6 +66,12 @@ impl Error {
         self
     }
 
+    /// Takes [`Error::ambiguous`] back: no statement was sent.
+    pub(crate) fn unsent(mut self) -> Self {
+        self.outcome_known = true;
+        self
+    }
+
     /// Says where, before what.
     pub(crate) fn at(mut self, place: String) -> Self {
         self.text = format!("{place}: {}", self.text);

@@ -2,7 +2,7 @@
 //! `sqlstreams`, which re-exports what is for users.
 //!
 //! Left may not use right: vocabulary (`identity`, `time`, `message`, `group`, `delivery`, `outcome`,
-//! `error`, `migrate`) < `backend` < `store` < `hub`, `register` < `produce`,
+//! `error`, `migrate`, `role`) < `backend` < `store` < `hub`, `register` < `produce`,
 //! `consume` < `client`.
 //!
 //! | word | meaning |
@@ -32,19 +32,21 @@ pub mod migrate;
 pub mod outcome;
 mod produce;
 mod register;
+pub mod role;
 mod store;
 pub mod time;
 
 pub use backend::{DeadLetterRow as DeadLetter, PositionRow as Position, StallCause};
 pub use client::{Client, Producer};
 pub use consume::{Consumer, GroupSummary, Stall};
-pub use database::Database;
+pub use database::{Database, Roles};
 pub use delivery::Delivery;
 pub use error::{Error, Kind, Recovery};
 pub use group::{Group, Handler};
 pub use identity::{GroupName, MessageId, StreamName};
 pub use message::{Headers, MessageKey, RouteSegment, SegmentError, Stream};
 pub use outcome::{BoxError, Outcome};
+pub use role::RoleKind;
 pub use time::Timestamp;
 
 pub use schemars;

@@ -68,7 +68,7 @@ pub(crate) fn script(before: &[&str], sql: &str, record: &str, migration: &Migra
     script
 }
 
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 

@@ -6,7 +6,7 @@ use sqlstreams_schema::{GroupConfig, KeyPolicy, RetryPolicy, Shape, Start};
 
 use crate::backend::{GroupParams, GroupRow, StartParams, StreamParams};
 use crate::error::{Error, Kind};
-use crate::identity::{GroupName, MessageId, StreamId, StreamName};
+use crate::identity::{GroupName, MessageId, PresenceId, StreamId, StreamName};
 use crate::message::{Codec, Stream};
 use crate::store::Store;
 use crate::time::Timestamp;
@@ -91,13 +91,14 @@ fn shape<S: Stream>() -> (Shape, String) {
     (Shape::from_json_schema(&value), value.to_string())
 }
 
-/// Registers a group on a registered stream, or joins it.
+/// Registers a group on a registered stream, or joins it. `presence`: the process that will consume, if one will.
 pub(crate) async fn group(
     store: &Store,
     stream: StreamId,
     name: &'static str,
     config: &GroupConfig,
     start: Start,
+    presence: Option<PresenceId>,
 ) -> Result<GroupRow, Error> {
     let declared = GroupName::new(name).map_err(|problem| {
         Error::new(Kind::Declaration, "SQLS-0309", format!("group name {name:?} is not usable: {problem}"))
@@ -119,6 +120,7 @@ pub(crate) async fn group(
         retry: retry(&config.retry),
         timeout: config.timeout,
         bindings: config.bindings.iter().map(|&pattern| pattern.to_owned()).collect(),
+        presence,
         start: match start {
             Start::Beginning => StartParams::Beginning,
             Start::Head => StartParams::Head,

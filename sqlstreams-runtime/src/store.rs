@@ -6,9 +6,10 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use crate::backend::{
-    Backend, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams,
-    GroupParams, GroupRow, KeyGateParams, KeyGateRow, LaneMove, LaneParams, LaneReadParams, LeaseRow, PositionRow,
-    PresenceParams, ProgressParams, ReadParams, ReturnParams, SettleParams, StallCause, StreamParams, StreamRow,
+    Backend, BindingParams, BindingRow, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams,
+    ExceptionTakeParams, GroupParams, GroupRow, KeyGateParams, KeyGateRow, LaneMove, LaneParams, LaneReadParams,
+    LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, ReturnParams, SettleParams, StallCause,
+    StreamParams, StreamRow,
 };
 use crate::error::{Error, Recovery};
 use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
@@ -73,6 +74,7 @@ port! {
     idempotent "migration.check" migration_check() -> ();
     idempotent "stream.register" stream_register(params: &StreamParams) -> StreamRow;
     idempotent "group.register" group_register(params: &GroupParams) -> GroupRow;
+    idempotent "binding.declare" binding_declare(params: &BindingParams) -> BindingRow;
     idempotent "presence.enter" presence_enter(params: &PresenceParams) -> ();
     once "presence.renew" presence_renew(id: PresenceId, ttl: Duration) -> bool;
     idempotent "presence.leave" presence_leave(id: PresenceId) -> ();
@@ -86,7 +88,7 @@ port! {
     idempotent "lease.return" lease_return(stream: StreamId, leases: &[ReturnParams]) -> ();
     once "parked.take" parked_take(params: &ClaimParams, versions: &[i32]) -> Option<LeaseRow>;
     once "exception.take" exception_take(params: &ExceptionTakeParams) -> Vec<ExceptionRow>;
-    idempotent "exception.settle" exception_settle(params: &ExceptionSettleParams) -> ();
+    idempotent "exception.settle" exception_settle(params: &ExceptionSettleParams) -> Vec<MessageId>;
     idempotent "key.gate" key_gate(params: &KeyGateParams) -> Vec<KeyGateRow>;
     idempotent "lane.read" lane_read(params: &LaneReadParams) -> Vec<StoredMessage>;
     once "lane.move" lane_move(lane: &LaneParams, to: &LaneMove) -> Option<i64>;

@@ -19,7 +19,7 @@ pub const CRATES: &[(&str, &[&str], &[&str])] = &[
 /// The runtime's modules, from left to right, as its `lib.rs` describes them; a module may use its own layer
 /// and those before it.
 pub const LAYERS: &[(&str, &[&str])] = &[
-    ("vocabulary", &["identity", "time", "message", "group", "delivery", "outcome", "error", "migrate"]),
+    ("vocabulary", &["identity", "time", "message", "group", "delivery", "outcome", "error", "migrate", "role"]),
     ("backend", &["backend"]),
     ("store", &["store", "database"]),
     ("preparation", &["hub", "register"]),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::identity::{GroupId, GroupName, LeaseToken, MessageId, PresenceId, StreamId, StreamName};
 use crate::message::{NewMessage, StoredMessage};
 use crate::time::Timestamp;
@@ -81,6 +81,8 @@ pub struct GroupParams {
     pub timeout: Duration,
     /// The patterns that the group listens to; none means the whole stream.
     pub bindings: Vec<String>,
+    /// The declaring process, if it consumes.
+    pub presence: Option<PresenceId>,
     /// Where the group begins, read only when it is new.
     pub start: StartParams,
 }
@@ -96,6 +98,81 @@ pub enum Registered {
     Updated,
 }
 
+/// What a process asks of a group's bindings.
+#[derive(Clone, Debug)]
+pub struct BindingParams {
+    /// The stream.
+    pub stream: StreamId,
+    /// The group.
+    pub group: GroupId,
+    /// The asking process, if it consumes.
+    pub presence: Option<PresenceId>,
+    /// The bindings that it declares; `None` only asks for the stored ones.
+    pub declared: Option<Vec<String>>,
+}
+
+/// A group's bindings as they are stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BindingRow {
+    /// The patterns in order; none means the whole stream.
+    pub patterns: Vec<String>,
+    /// Why the declared ones are not the stored ones yet.
+    pub hold: Option<BindingHold>,
+}
+
+/// What keeps declared bindings from being stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BindingHold {
+    /// This live process declares the stored ones.
+    Declared(String),
+    /// A range that was claimed under the stored ones waits for a new owner.
+    Abandoned,
+    /// This live process declares others, and has waited for longer.
+    Queued(String),
+}
+
+impl BindingRow {
+    /// Patterns as they are compared: their order means nothing, nor does saying one twice.
+    pub(crate) fn sorted(patterns: &[String]) -> Vec<String> {
+        let mut sorted = patterns.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        sorted
+    }
+}
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) fn missing_group(group: GroupId) -> Error {
+    Error::new(
+        Kind::Declaration,
+        "SQLS-0320",
+        format!("group {group} is not stored any more - register the group again"),
+    )
+}
+
+impl BindingHold {
+    /// From `reason` and `process` of `binding_hold`.
+    #[cfg(any(feature = "postgres", feature = "sqlite"))]
+    pub(crate) fn of(reason: &str, process: Option<String>) -> Self {
+        let process = process.unwrap_or_default();
+        match reason {
+            "declared" => Self::Declared(process),
+            "queued" => Self::Queued(process),
+            _ => Self::Abandoned,
+        }
+    }
+}
+
+impl std::fmt::Display for BindingHold {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Declared(process) => write!(f, "process \"{process}\" still declares the stored ones"),
+            Self::Abandoned => f.write_str("a range that was claimed under the stored ones waits for a new owner"),
+            Self::Queued(process) => write!(f, "process \"{process}\" has waited for longer to store others"),
+        }
+    }
+}
+
 /// A group as it is stored after a registration.
 #[derive(Clone, Debug)]
 pub struct GroupRow {
@@ -105,6 +182,8 @@ pub struct GroupRow {
     pub key_policy: String,
     /// What the registration did.
     pub registered: Registered,
+    /// The stored bindings, and why they are not the declared ones if they aren't.
+    pub bindings: BindingRow,
 }
 
 /// A consuming process.
@@ -116,7 +195,8 @@ pub struct PresenceParams {
     pub build: &'static str,
     /// For people: process id and program.
     pub process: String,
-    /// The (stream, version) pairs that the process reads, JSON.
+    /// What the process reads, JSON: an array of `{"stream", "group", "versions", "bindings"}`; without `bindings` it
+    /// follows the stored ones.
     pub readable: String,
     /// How long it counts as alive without a renewal.
     pub ttl: Duration,
@@ -458,8 +538,14 @@ pub trait Backend: Send + Sync + 'static {
     /// Stores a stream and the version of this build, or returns what is stored. Idempotent; durable.
     async fn stream_register(&self, params: &StreamParams) -> Result<StreamRow, Error>;
 
-    /// Stores a group or joins the stored one; numbers and bindings of the newest declaration win. Idempotent; durable.
+    /// Stores a group or joins the stored one; the newest declaration's numbers win, and its bindings as by
+    /// `binding_declare`. Idempotent; durable.
     async fn group_register(&self, params: &GroupParams) -> Result<GroupRow, Error>;
+
+    /// Stores the declared bindings unless something holds the stored ones: a live process that declares them, a
+    /// range claimed under them that nobody works on, a live process that has waited for longer with others.
+    /// Answers what is stored then. Idempotent; durable.
+    async fn binding_declare(&self, params: &BindingParams) -> Result<BindingRow, Error>;
 
     /// Makes the process present until its ttl is over. Idempotent.
     async fn presence_enter(&self, params: &PresenceParams) -> Result<(), Error>;
@@ -527,9 +613,9 @@ pub trait Backend: Send + Sync + 'static {
     /// dies instead. Not idempotent: after a lost answer `exception_return` gives them back.
     async fn exception_take(&self, params: &ExceptionTakeParams) -> Result<Vec<ExceptionRow>, Error>;
 
-    /// Records outcomes of taken messages; those that the caller does not own any more are left alone.
-    /// Idempotent.
-    async fn exception_settle(&self, params: &ExceptionSettleParams) -> Result<(), Error>;
+    /// Records outcomes of taken messages, and answers whose; those that the caller does not own any more are left
+    /// alone. Idempotent, but the second answer is empty.
+    async fn exception_settle(&self, params: &ExceptionSettleParams) -> Result<Vec<MessageId>, Error>;
 
     /// What keeps each of these keys from running, in their order. Idempotent.
     async fn key_gate(&self, params: &KeyGateParams) -> Result<Vec<KeyGateRow>, Error>;

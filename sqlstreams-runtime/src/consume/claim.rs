@@ -114,7 +114,13 @@ impl Claimer {
         if row.high > row.low {
             let lease =
                 LeaseRow { token, low: row.low, high: row.high, only_version: None, reclaims: 0, done: Vec::new() };
-            self.reading.start(session, lease);
+            match session.bindings_of_claim().await {
+                Ok(bindings) => self.reading.start(session, lease, bindings),
+                Err(err) => {
+                    session.forget(token);
+                    return Err(err);
+                }
+            }
         } else {
             session.forget(token);
         }
@@ -277,11 +283,11 @@ struct Reading {
 }
 
 impl Reading {
-    fn start(&mut self, session: Arc<Session>, lease: LeaseRow) {
+    fn start(&mut self, session: Arc<Session>, lease: LeaseRow, bindings: Arc<Vec<String>>) {
         let (there, newest) = oneshot::channel::<()>();
         let before = self.newest.replace(newest);
         self.ranges.push_back(tokio::spawn(async move {
-            let messages = read(&session, &lease).await;
+            let messages = read(&session, &lease, &bindings).await;
             if let Some(before) = before {
                 let _ = before.await;
             }
@@ -313,18 +319,23 @@ impl Reading {
 
 /// Reads a lease's messages and hands them to the runners.
 pub(crate) async fn admit(session: &Arc<Session>, lease: LeaseRow) -> Result<(), Error> {
-    let messages = read(session, &lease).await?;
+    let bindings = session.bindings_of_claim().await.inspect_err(|_| session.forget(lease.token))?;
+    let messages = read(session, &lease, &bindings).await?;
     gate::admit(session, range(session, lease, messages)).await
 }
 
-pub(crate) async fn read(session: &Arc<Session>, lease: &LeaseRow) -> Result<Vec<StoredMessage>, Error> {
+pub(crate) async fn read(
+    session: &Arc<Session>,
+    lease: &LeaseRow,
+    bindings: &[String],
+) -> Result<Vec<StoredMessage>, Error> {
     let params = ReadParams {
         stream: session.stream,
         low: lease.low,
         high: lease.high,
         versions: session.versions.clone(),
         only_version: lease.only_version,
-        bindings: session.bindings.clone(),
+        bindings: bindings.to_vec(),
     };
     loop {
         match session.store.message_read(&params).await {

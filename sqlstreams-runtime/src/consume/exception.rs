@@ -136,8 +136,7 @@ async fn run_one(session: &Arc<Session>, token: LeaseToken, row: ExceptionRow) {
         None => returned(row.id),
         Some(_) => handle(session, row, &dropped).await,
     };
-    let next = exception.next.clone();
-    let id = exception.message;
+    let (id, next) = (exception.message, exception.next.clone());
     let params = ExceptionSettleParams {
         stream: session.stream,
         group: session.group,
@@ -146,7 +145,9 @@ async fn run_one(session: &Arc<Session>, token: LeaseToken, row: ExceptionRow) {
         now: None,
     };
     match session.store.exception_settle(&params).await {
-        Ok(()) => session.counts.count(&next),
+        Ok(recorded) if recorded.contains(&id) => session.counts.count(&next),
+        Ok(_) => tracing::debug!(stream = %session.stream_name, group = %session.group_name, %id,
+            "an outcome was not recorded; another process has the message"),
         Err(err) => {
             tracing::warn!(stream = %session.stream_name, group = %session.group_name, error = %err,
                 "an outcome could not be recorded; the message will be handled again");

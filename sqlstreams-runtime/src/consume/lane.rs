@@ -24,6 +24,7 @@ struct Lane<'a> {
     session: &'a Arc<Session>,
     token: LeaseToken,
     key: String,
+    bindings: Arc<Vec<String>>,
     /// Where the stored row stands.
     at: MessageId,
     held_to: i64,
@@ -42,7 +43,7 @@ enum Step {
 /// Runs the lane that `row` stands for, until it ends, comes into trouble, or had its turn.
 pub(crate) async fn run(session: &Arc<Session>, token: LeaseToken, row: ExceptionRow, dropped: &Signal) {
     let (Some(held_to), Some(key)) = (row.held_to, row.message_key.clone()) else { return };
-    let mut lane = Lane { session, token, key, at: row.id, held_to, careful: row.kills > 0 };
+    let mut lane = Lane { session, token, key, bindings: Arc::default(), at: row.id, held_to, careful: row.kills > 0 };
     let Err(err) = lane.turn(row, dropped).await else { return };
     tracing::warn!(stream = %session.stream_name, group = %session.group_name, error = %err,
         "running the messages of a key in trouble; some of them may be handled again");
@@ -58,6 +59,7 @@ pub(crate) async fn run(session: &Arc<Session>, token: LeaseToken, row: Exceptio
 
 impl Lane<'_> {
     async fn turn(&mut self, row: ExceptionRow, dropped: &Signal) -> Result<(), Error> {
+        self.bindings = self.session.bindings_of_claim().await?;
         let mut last = row.id.0;
         if matches!(self.head(row, dropped).await?, Step::Over) {
             return Ok(());
@@ -210,7 +212,7 @@ impl Lane<'_> {
             held_to: self.held_to,
             limit,
             versions: session.versions.clone(),
-            bindings: session.bindings.clone(),
+            bindings: self.bindings.to_vec(),
         };
         session.store.lane_read(&params).await
     }

@@ -99,8 +99,9 @@ async fn take_parked(session: &Arc<Session>) -> Result<bool, Error> {
 async fn quarantine(session: &Arc<Session>, lease: LeaseRow) -> Result<(), Error> {
     tracing::warn!(stream = %session.stream_name, group = %session.group_name, low = lease.low, high = lease.high,
         reclaims = lease.reclaims, "a range lost its process again and again; its messages are handled one by one");
+    let bindings = session.bindings_of_claim().await.inspect_err(|_| session.forget(lease.token))?;
     if session.is_ordered() {
-        let messages = read(session, &lease).await?;
+        let messages = read(session, &lease, &bindings).await?;
         return gate::admit(session, range(session, lease, messages).held()).await;
     }
     let params = ReadParams {
@@ -109,7 +110,7 @@ async fn quarantine(session: &Arc<Session>, lease: LeaseRow) -> Result<(), Error
         high: lease.high,
         versions: session.versions.clone(),
         only_version: lease.only_version,
-        bindings: session.bindings.clone(),
+        bindings: bindings.to_vec(),
     };
     let messages = session.store.message_read(&params).await?;
     let (readable, unreadable): (Vec<_>, Vec<_>) =

@@ -1,14 +1,15 @@
 //! One group in one process: what its tasks share.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sqlstreams_schema::{GroupConfig, KeyPolicy, RetryPolicy};
 use tokio::sync::{Notify, Semaphore, oneshot};
 
+use super::binding::Bindings;
 use super::handler::Dispatch;
 use super::keys::Keys;
 use super::observe::Observing;
@@ -16,7 +17,8 @@ use super::pace::Pace;
 use super::range::Range;
 use super::signal::Signal;
 use super::stall::Stall;
-use crate::backend::ExceptionNext;
+use crate::backend::{BindingRow, ExceptionNext};
+use crate::error::{Error, Kind};
 use crate::identity::{GroupId, LeaseToken, PresenceId, StreamId};
 use crate::outcome::Verdict;
 use crate::store::Store;
@@ -24,12 +26,15 @@ use crate::store::Store;
 /// A message of a range.
 pub(crate) type Slot = (Arc<Range>, usize);
 
+/// An open range, and whether it is finished.
+type Opened = (Arc<Range>, bool);
+
 /// What a keyed group has beside the rest.
 pub(crate) struct Keyed {
     pub(crate) ordered: bool,
     keys: Mutex<Keys<Slot>>,
     /// Open ranges by their low end, with whether they are finished.
-    order: Mutex<BTreeMap<(i64, LeaseToken), (Arc<Range>, bool)>>,
+    order: Mutex<BTreeMap<(i64, LeaseToken), Opened>>,
     /// Held while ranges are settled.
     pub(crate) settling: tokio::sync::Mutex<()>,
 }
@@ -97,7 +102,7 @@ pub(crate) struct Session {
     pub(crate) group_name: Arc<str>,
     pub(crate) presence: PresenceId,
     pub(crate) handler: Arc<dyn Dispatch>,
-    pub(crate) bindings: Vec<String>,
+    pub(crate) bindings: Bindings,
     pub(crate) versions: Vec<i32>,
     pub(crate) retry: RetryPolicy,
     pub(crate) timeout: Duration,
@@ -131,8 +136,9 @@ pub(crate) struct Session {
     pub(crate) closing: Signal,
     /// Messages in trouble that are being run are dropped and go back. Replaced after each use.
     exceptions_dropped: Mutex<Arc<Signal>>,
-    /// This process's presence expired: what it would claim, others would take at once.
-    absent: AtomicBool,
+    /// This process takes nothing from here on, unless its presence is renewed: others would take it at once, and
+    /// may have changed the bindings.
+    present_until: Mutex<Instant>,
     pub(crate) counts: Counts,
 }
 
@@ -192,6 +198,10 @@ pub(crate) struct SessionParams {
     pub(crate) observing: Arc<Observing>,
     pub(crate) handler: Arc<dyn Dispatch>,
     pub(crate) config: GroupConfig,
+    /// The stored bindings.
+    pub(crate) bindings: BindingRow,
+    /// When the presence expires, judged by this process.
+    pub(crate) present_until: Instant,
     pub(crate) concurrency: usize,
 }
 
@@ -205,7 +215,7 @@ impl Session {
             group_name: params.group_name.into(),
             presence: params.presence,
             handler: params.handler,
-            bindings: params.config.bindings.iter().map(|&pattern| pattern.to_owned()).collect(),
+            bindings: Bindings::new(&patterns(&params.config), params.bindings),
             versions: vec![params.version.cast_signed()],
             retry: params.config.retry,
             timeout: params.config.timeout,
@@ -230,7 +240,7 @@ impl Session {
             observing: params.observing,
             closing: Signal::default(),
             exceptions_dropped: Mutex::default(),
-            absent: AtomicBool::new(false),
+            present_until: Mutex::new(params.present_until),
             counts: Counts::new(params.stream_name, params.group_name),
         })
     }
@@ -435,11 +445,22 @@ impl Session {
 
     /// Whether this process may take anything.
     pub(crate) fn is_present(&self) -> bool {
-        !self.absent.load(Ordering::Acquire)
+        Instant::now() < *lock(&self.present_until)
     }
 
-    pub(crate) fn set_present(&self, present: bool) {
-        self.absent.store(!present, Ordering::Release);
+    pub(crate) fn present_until(&self, until: Instant) {
+        *lock(&self.present_until) = until;
+    }
+
+    /// The bindings to read a range with that was taken just now; none when this process's presence expired: they
+    /// may not be the range's.
+    pub(crate) async fn bindings_of_claim(&self) -> Result<Arc<Vec<String>>, Error> {
+        let bindings = self.bindings.of_claim().await;
+        if self.is_present() {
+            return Ok(bindings);
+        }
+        let text = "this process's presence expired while it took a range, which is left to others";
+        Err(Error::new(Kind::Unavailable, "SQLS-0321", text))
     }
 
     /// Raised when running messages in trouble are to be dropped.
@@ -468,6 +489,11 @@ impl Session {
             }
         }
     }
+}
+
+/// The bindings that a group declares.
+pub(crate) fn patterns(config: &GroupConfig) -> Vec<String> {
+    config.bindings.iter().map(|&pattern| pattern.to_owned()).collect()
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -10,16 +10,19 @@ pub(crate) const LARGEST_MESSAGE: usize = 16 * 1024 * 1024;
 /// What one insert may carry.
 pub(crate) const LARGEST_BATCH: usize = 256 * 1024 * 1024;
 
+const PAYLOAD: &str = "payload";
+const HEADERS: &str = "headers";
+
 /// Encodes `payload` with its routing key, message key and headers.
 pub(crate) fn encode<S: Stream>(payload: &S, headers: Option<&Headers>) -> Result<NewMessage, Error> {
     let text = serde_json::to_string(payload).map_err(|err| {
         let why = if err.is_io() { "its serializer stopped" } else { "it holds something that JSON can't express" };
-        refuse(S::NAME, "SQLS-0201", format!("{why} - a map needs text keys"))
+        refuse(PAYLOAD, S::NAME, "SQLS-0201", format!("{why} - a map needs text keys"))
     })?;
     if text == "null" {
-        return Err(refuse(S::NAME, "SQLS-0202", "it is JSON null - a message needs a payload".to_owned()));
+        return Err(refuse(PAYLOAD, S::NAME, "SQLS-0202", "it is JSON null - a message needs a payload".to_owned()));
     }
-    check_text(S::NAME, &text)?;
+    check_text(PAYLOAD, S::NAME, &text)?;
     let routing_key = payload.routing_key().map_err(|err| Error::new(Kind::Message, "SQLS-0203", err.to_string()))?;
     let message_key = payload.message_key();
     check_key(S::NAME, "routing key", routing_key.as_deref())?;
@@ -28,6 +31,7 @@ pub(crate) fn encode<S: Stream>(payload: &S, headers: Option<&Headers>) -> Resul
     let message = NewMessage { payload: text, routing_key, message_key, headers: headers.transpose()? };
     if message.size() > LARGEST_MESSAGE {
         return Err(refuse(
+            PAYLOAD,
             S::NAME,
             "SQLS-0204",
             format!("it has {} bytes; a message has at most {LARGEST_MESSAGE}", message.size()),
@@ -40,12 +44,12 @@ fn encode_headers(stream: &str, headers: &Headers) -> Result<String, Error> {
     let text = serde_json::to_string(headers).map_err(|err| {
         Error::new(Kind::Message, "SQLS-0205", "the headers can't be written as JSON").with_source(err)
     })?;
-    check_text(stream, &text)?;
+    check_text(HEADERS, stream, &text)?;
     Ok(text)
 }
 
-fn refuse(stream: &str, code: &'static str, why: String) -> Error {
-    Error::new(Kind::Message, code, format!("the payload for stream \"{stream}\" can't be produced: {why}"))
+fn refuse(what: &str, stream: &str, code: &'static str, why: String) -> Error {
+    Error::new(Kind::Message, code, format!("the {what} for stream \"{stream}\" can't be produced: {why}"))
 }
 
 fn check_key(stream: &str, what: &str, key: Option<&str>) -> Result<(), Error> {
@@ -69,16 +73,16 @@ fn check_key(stream: &str, what: &str, key: Option<&str>) -> Result<(), Error> {
 
 /// One row with U+0000 or a lone surrogate would break `->>` over the whole table. serde_json writes U+0000
 /// as an escape, and few payloads hold any `\u` at all.
-fn check_text(stream: &str, json: &str) -> Result<(), Error> {
+fn check_text(what: &str, stream: &str, json: &str) -> Result<(), Error> {
     if !json.contains("\\u") {
         return Ok(());
     }
     match serde_json::from_str::<Value>(json) {
-        Err(_) => Err(refuse(stream, "SQLS-0208", "it holds half of a surrogate pair".to_owned())),
+        Err(_) => Err(refuse(what, stream, "SQLS-0208", "it holds half of a surrogate pair".to_owned())),
         Ok(value) => match path_of_nul(&value) {
             None => Ok(()),
             Some(path) => {
-                Err(refuse(stream, "SQLS-0209", format!("`{path}` holds U+0000, which Postgres can't query")))
+                Err(refuse(what, stream, "SQLS-0209", format!("`{path}` holds U+0000, which Postgres can't query")))
             }
         },
     }
@@ -111,14 +115,14 @@ mod tests {
 
     #[test]
     fn a_nul_is_refused_with_its_path_and_other_escapes_pass() {
-        let refused = check_text("s", r#"{"a":[1,{"b":"x\u0000y"}]}"#).map_err(|err| err.to_string());
+        let refused = check_text(PAYLOAD, "s", r#"{"a":[1,{"b":"x\u0000y"}]}"#).map_err(|err| err.to_string());
         assert!(refused.is_err_and(|text| text.contains("`a[1].b`")));
-        assert!(check_text("s", r#"{"a":"\u0001 \\u0000"}"#).is_ok());
+        assert!(check_text(PAYLOAD, "s", r#"{"a":"\u0001 \\u0000"}"#).is_ok());
     }
 
     #[test]
     fn a_lone_surrogate_is_refused() {
-        assert!(check_text("s", r#"{"a":"\ud83d"}"#).is_err());
-        assert!(check_text("s", r#"{"a":"\ud83d\ude00"}"#).is_ok());
+        assert!(check_text(PAYLOAD, "s", r#"{"a":"\ud83d"}"#).is_err());
+        assert!(check_text(PAYLOAD, "s", r#"{"a":"\ud83d\ude00"}"#).is_ok());
     }
 }

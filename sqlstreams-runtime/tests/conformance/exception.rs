@@ -86,10 +86,14 @@ impl<'a> Setting<'a> {
         (params.token, self.installation.backend.exception_take(&params).await.expect("an answer"))
     }
 
-    pub async fn settle(&self, token: LeaseToken, exceptions: Vec<ExceptionParams>) {
+    /// The ids whose outcomes were recorded.
+    pub async fn settle(&self, token: LeaseToken, exceptions: Vec<ExceptionParams>) -> Vec<i64> {
         let (stream, group) = (self.stream, self.group);
         let params = ExceptionSettleParams { stream, group, token, exceptions, now: Some(NOW) };
-        self.installation.backend.exception_settle(&params).await.expect("a settlement");
+        let recorded = self.installation.backend.exception_settle(&params).await.expect("a settlement");
+        let mut recorded: Vec<i64> = recorded.into_iter().map(|id| id.0).collect();
+        recorded.sort_unstable();
+        recorded
     }
 
     pub async fn troubles(&self) -> Vec<String> {
@@ -229,7 +233,7 @@ async fn settle_counts_what_happened(installation: &Installation) {
         trouble(4, dead()),
         trouble(5, ExceptionNext::Return),
     ];
-    setting.settle(token, outcomes).await;
+    assert_eq!(setting.settle(token, outcomes).await, [1, 2, 3, 4, 5]);
     let expected = ["2 ready 2/2/0/0", "3 ready 2/1/1/0", "4 dead 2/2/0/0", "5 ready 1/1/0/0"];
     assert_eq!(setting.troubles().await, expected);
     let queue = installation.table_of("exception_queue", setting.stream);
@@ -269,23 +273,23 @@ async fn settle_of_what_another_process_took_changes_nothing(installation: &Inst
     let thief = ExceptionTakeParams { presence, suspects: 3, ..setting.take_params(MINUTE, 10) };
     assert_eq!(ids(&installation.backend.exception_take(&thief).await.expect("an answer")), [1, 2, 3]);
 
-    setting.settle(lost, vec![trouble(1, ExceptionNext::Done), trouble(2, dead()), trouble(3, retry(MINUTE))]).await;
+    let outcomes = || vec![trouble(1, ExceptionNext::Done), trouble(2, dead()), trouble(3, retry(MINUTE))];
+    assert_eq!(setting.settle(lost, outcomes()).await, NONE);
     let expected = ["1 inflight 1/1/0/1", "2 inflight 1/1/0/1", "3 inflight 1/1/0/1"];
     assert_eq!(setting.troubles().await, expected, "the late owner's outcomes don't count");
-    setting.settle(LeaseToken::mint(), vec![trouble(1, ExceptionNext::Done)]).await;
+    assert_eq!(setting.settle(LeaseToken::mint(), vec![trouble(1, ExceptionNext::Done)]).await, NONE);
     assert_eq!(setting.troubles().await, expected);
-    let outcomes = vec![trouble(1, ExceptionNext::Done), trouble(2, dead()), trouble(3, retry(MINUTE))];
-    setting.settle(thief.token, outcomes).await;
+    assert_eq!(setting.settle(thief.token, outcomes()).await, [1, 2, 3]);
     assert_eq!(setting.troubles().await, ["2 dead 2/2/0/1", "3 ready 2/2/0/1"]);
 }
 
 async fn settle_twice_counts_once(installation: &Installation) {
     let setting = Setting::with_trouble(installation, due_in_order(3)).await;
     let (token, _) = setting.take(MINUTE, 2).await;
-    for _ in 0..2 {
+    for recorded in [&[1, 2][..], &[]] {
         // The third was never taken.
         let outcomes = vec![trouble(1, ExceptionNext::Done), trouble(2, retry(MINUTE)), trouble(3, dead())];
-        setting.settle(token, outcomes).await;
+        assert_eq!(setting.settle(token, outcomes).await, recorded);
         assert_eq!(setting.troubles().await, ["2 ready 2/2/0/0", "3 ready 1/1/0/0"]);
     }
 }

@@ -345,6 +345,7 @@ pub fn group_params(stream: StreamId, name: &str) -> GroupParams {
         retry: r#"{"retries":5}"#.to_owned(),
         timeout: Duration::from_secs(30),
         bindings: Vec::new(),
+        presence: None,
         start: StartParams::Beginning,
     }
 }

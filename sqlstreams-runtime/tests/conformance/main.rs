@@ -10,6 +10,7 @@ mod self_test;
 mod harness;
 
 mod backend;
+mod binding;
 mod claim;
 mod cursor;
 mod exception;
@@ -26,5 +27,6 @@ mod wake;
 mod crash;
 mod fence;
 mod process;
+mod role;
 mod session;
 mod sqlite_file;

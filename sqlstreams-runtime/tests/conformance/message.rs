@@ -291,3 +291,26 @@ async fn read_gives_bytes_that_another_program_wrote(installation: &Installation
     assert_eq!(stored[0].codec, 3);
     assert_eq!(stored[0].payload.as_deref(), Some(&[0, 255, 7][..]));
 }
+
+/// A server that ends each connection before it says a word.
+#[tokio::test]
+async fn produce_without_a_connection_is_known_to_have_stored_nothing() {
+    use sqlstreams_runtime::backend::postgres::PostgresBackend;
+    use sqlstreams_runtime::{Kind, backend::Backend};
+
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let hanging_up = tokio::spawn(async move {
+        loop {
+            drop(listener.accept().await);
+        }
+    });
+    let pool = sqlx::postgres::PgPoolOptions::new().acquire_timeout(harness::PATIENCE);
+    let pool = pool.connect_lazy(&format!("postgres://nobody@127.0.0.1:{port}/nothing")).expect("a pool");
+    let backend = PostgresBackend::new(pool, harness::SCHEMA).expect("a backend");
+    let err = backend.message_produce(StreamId(1), 1, 0, &[message(0)]).await.expect_err("there is no server");
+    assert_eq!((err.kind(), err.outcome_known()), (Kind::Unavailable, true), "{err:?}");
+    let err = backend.partition_ensure(StreamId(1)).await.expect_err("there is no server");
+    assert_eq!((err.kind(), err.outcome_known()), (Kind::Unavailable, true), "{err:?}");
+    hanging_up.abort();
+}

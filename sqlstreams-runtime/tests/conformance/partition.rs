@@ -266,3 +266,23 @@ async fn a_long_transaction_makes_room_ahead_of_itself() {
     open.commit().await.expect("a commit");
     assert_eq!(installation.read(stream, 0, i64::MAX).await.len(), 40);
 }
+
+#[tokio::test]
+async fn a_batch_that_needs_hundreds_of_partitions_gets_them_or_is_refused_with_the_number() {
+    let installation = harness::postgres().await;
+    let stream = small(&installation, "events", 2).await;
+    let produced = installation.produce(stream, 500).await;
+    assert_eq!(installation.read(stream, 0, i64::MAX).await.len(), 500);
+    assert!(produced.is_sorted_by(|a, b| a < b), "in their order");
+
+    let messages: Vec<_> = (0..4000).map(message).collect();
+    let err = installation.backend.message_produce(stream, 1, 0, &messages).await.expect_err("too many partitions");
+    assert_eq!((err.kind(), err.code(), err.outcome_known()), (Kind::Message, "SQLS-0322", true));
+    assert!(err.to_string().contains("4000 messages") && err.to_string().contains("500 new partitions"), "{err}");
+    let mut tx = installation.pool().begin().await.expect("a transaction");
+    let refused = installation.postgres().produce_in(&mut tx, stream, 1, 0, &messages).await;
+    assert_eq!(refused.expect_err("too many partitions").code(), "SQLS-0322");
+    drop(tx);
+    assert_eq!(installation.read(stream, 0, i64::MAX).await.len(), 500, "nothing was stored");
+    installation.produce(stream, 10).await;
+}

@@ -7,6 +7,7 @@ mod delivery;
 mod grouping;
 mod groups;
 mod handlers;
+mod handover;
 mod keeping;
 mod ordered;
 mod outcomes;

@@ -1,5 +1,6 @@
 //! What Postgres reports, in this crate's words. The only file that knows a SQLSTATE.
 
+use super::{message, migration, partition};
 use crate::error::{Error, Kind};
 
 /// A role's connection to a server that became read-only must not go back into a pool.
@@ -64,6 +65,17 @@ pub(crate) fn map(doing: &str, error: sqlx::Error) -> Error {
     }
 }
 
+/// Where a missing right comes from.
+fn way_to_right(doing: &str) -> String {
+    let kinds = match doing {
+        migration::MIGRATING => return "connect as the installation's owner".to_owned(),
+        migration::CHECKING => "RoleKind::Produce, RoleKind::Consume or RoleKind::Admin",
+        message::PRODUCING | message::PRODUCING_IN | partition::ADDING => "RoleKind::Produce",
+        _ => "RoleKind::Consume",
+    };
+    format!("the installation's owner grants it with the SQL of `client.grants({kinds}, role)`")
+}
+
 fn map_database(doing: &str, error: sqlx::Error) -> Error {
     let code = code_of(&error).unwrap_or_default();
     match code.as_str() {
@@ -81,7 +93,7 @@ fn map_database(doing: &str, error: sqlx::Error) -> Error {
         "42501" => Error::new(
             Kind::Permission,
             "SQLS-0114",
-            format!("the database role lacks a right for {doing} - grant it, or connect as the installation's owner"),
+            format!("the database role lacks a right for {doing} - {}", way_to_right(doing)),
         )
         .with_source(Plain(error)),
         "42P01" | "3F000" | "42883" => Error::new(

@@ -45,12 +45,12 @@ fn taken(row: &PgRow) -> Result<ExceptionRow, sqlx::Error> {
     })
 }
 
-pub(super) async fn settle(backend: &PostgresBackend, params: &ExceptionSettleParams) -> Result<(), Error> {
+pub(super) async fn settle(backend: &PostgresBackend, params: &ExceptionSettleParams) -> Result<Vec<MessageId>, Error> {
     const DOING: &str = "settling messages in trouble";
     let state = backend.stream(params.stream);
     let next: Vec<_> = params.exceptions.iter().map(|exception| next_row(&exception.next)).collect();
     let mut connection = backend.engine(DOING).await?;
-    let result = sqlx::query(state.statements.exception_settle.clone())
+    let ids = sqlx::query_scalar::<_, i64>(state.statements.exception_settle.clone())
         .bind(params.group.0)
         .bind(params.token.0)
         .bind(params.exceptions.iter().map(|exception| exception.message.0).collect::<Vec<_>>())
@@ -58,9 +58,9 @@ pub(super) async fn settle(backend: &PostgresBackend, params: &ExceptionSettlePa
         .bind(next.iter().map(|next| next.1).collect::<Vec<_>>())
         .bind(next.iter().map(|next| next.2).collect::<Vec<_>>())
         .bind(value::now(params.now))
-        .execute(&mut *connection)
+        .fetch_all(&mut *connection)
         .await;
-    connection.answer(DOING, result.map(|_| ()))
+    connection.answer(DOING, ids.map(|ids| ids.into_iter().map(MessageId).collect()))
 }
 
 pub(super) async fn give_back(

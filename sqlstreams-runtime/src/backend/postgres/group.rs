@@ -2,8 +2,8 @@
 
 use sqlx::{Connection, PgConnection, Row};
 
-use super::{PostgresBackend, value};
-use crate::backend::{GroupParams, GroupRow, Registered, StartParams};
+use super::{PostgresBackend, binding, value};
+use crate::backend::{BindingParams, GroupParams, GroupRow, Registered, StartParams};
 use crate::error::Error;
 use crate::identity::GroupId;
 
@@ -36,24 +36,23 @@ async fn register_on(
         .bind(params.name.as_str())
         .bind(&params.retry)
         .bind(timeout)
-        .bind(&params.bindings)
         .fetch_one(&mut *tx)
         .await?;
     let id = GroupId(row.try_get(0)?);
     let key_policy: String = row.try_get(1)?;
     let numbers_differ: bool = row.try_get(2)?;
-    let bindings_differ: bool = row.try_get(3)?;
-    let has_cursor: bool = row.try_get(4)?;
+    let has_cursor: bool = row.try_get(3)?;
+    let declaration =
+        |declared| BindingParams { stream: params.stream, group: id, presence: params.presence, declared };
     if key_policy != params.key_policy {
-        return Ok(GroupRow { id, key_policy, registered: Registered::Joined });
+        let bindings = binding::declare_on(backend, &mut tx, &declaration(None)).await?;
+        return Ok(GroupRow { id, key_policy, registered: Registered::Joined, bindings });
     }
+    let before = binding::declare_on(backend, &mut tx, &declaration(None)).await?;
+    let bindings = binding::declare_on(backend, &mut tx, &declaration(Some(params.bindings.clone()))).await?;
     if numbers_differ {
         let update = sqlx::query(backend.shared.group_update.clone()).bind(id.0).bind(&params.retry).bind(timeout);
         update.execute(&mut *tx).await?;
-    }
-    if bindings_differ {
-        let replace = sqlx::query(statements.binding_replace.clone()).bind(id.0).bind(&params.bindings);
-        replace.execute(&mut *tx).await?;
     }
     if !has_cursor {
         let (start, at) = start(params.start);
@@ -61,12 +60,12 @@ async fn register_on(
         create.execute(&mut *tx).await?;
     }
     tx.commit().await?;
-    let registered = match (created.rows_affected() > 0, numbers_differ || bindings_differ) {
+    let registered = match (created.rows_affected() > 0, numbers_differ || bindings.patterns != before.patterns) {
         (true, _) => Registered::Created,
         (false, true) => Registered::Updated,
         (false, false) => Registered::Joined,
     };
-    Ok(GroupRow { id, key_policy, registered })
+    Ok(GroupRow { id, key_policy, registered, bindings })
 }
 
 fn start(start: StartParams) -> (&'static str, i64) {

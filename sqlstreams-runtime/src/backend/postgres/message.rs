@@ -16,7 +16,8 @@ use crate::message::{NewMessage, StoredMessage};
 /// Each try makes room for the whole batch, and for twice as much as the one before it: others may fill the room
 /// meanwhile.
 const HEALINGS: u32 = 8;
-const PRODUCING: &str = "producing";
+pub(super) const PRODUCING: &str = "producing";
+pub(super) const PRODUCING_IN: &str = "producing in a transaction";
 
 pub(super) async fn produce(
     backend: &PostgresBackend,
@@ -26,14 +27,14 @@ pub(super) async fn produce(
     messages: &[NewMessage],
 ) -> Result<Vec<MessageId>, Error> {
     let state = backend.stream(stream);
-    let connection = backend.pool.acquire().await.map_err(|err| error::map(PRODUCING, err))?;
+    let connection = backend.pool.acquire().await.map_err(|err| error::map(PRODUCING, err).unsent())?;
     let mut connection = Checkout::new(connection);
     let mut healings = 0;
     let ids = loop {
         let insert = insert(state.statements.message_produce.clone(), version, codec, messages);
         match insert.fetch_all(&mut *connection).await.and_then(|rows| ids(&rows)) {
             Err(err) if error::is_missing_partition(&err) && healings < HEALINGS => {
-                partition::ensure(backend, stream, room(messages) << healings).await?;
+                heal(backend, stream, messages, healings).await?;
                 healings += 1;
             }
             answer => break connection.answer(PRODUCING, answer)?,
@@ -63,26 +64,49 @@ impl PostgresBackend {
         codec: i16,
         messages: &[NewMessage],
     ) -> Result<Vec<MessageId>, Error> {
-        const DOING: &str = "producing in a transaction";
         let state = self.stream(stream);
         let insert = insert(state.statements.message_produce_in.clone(), version, codec, messages);
         let ids = match insert.fetch_all(&mut **tx).await.and_then(|rows| ids(&rows)) {
             Ok(ids) => ids,
             Err(err) if error::is_missing_partition(&err) => {
-                partition::ensure(self, stream, room(messages)).await?;
+                heal(self, stream, messages, 0).await?;
                 return Err(Error::new(
                     Kind::Conflict,
                     "SQLS-0211",
                     "the stream had no partition for the message; it has one now - roll back and run the transaction again",
                 ));
             }
-            Err(err) => return Err(error::map(DOING, err)),
+            Err(err) => return Err(error::map(PRODUCING_IN, err)),
         };
         if let Some(last) = ids.last().filter(|last| state.bound.wants_room(last.0)) {
             partition::keep_ahead(self, stream, last.0).await;
         }
         Ok(ids)
     }
+}
+
+/// Makes room after an insert that found none: it stored nothing, whatever becomes of the room.
+async fn heal(
+    backend: &PostgresBackend,
+    stream: StreamId,
+    messages: &[NewMessage],
+    healings: u32,
+) -> Result<(), Error> {
+    let made = partition::make_room(backend, stream, room(messages) << healings).await.map_err(Error::unsent)?;
+    // Later tries ask for more than the batch needs, and others may use the room up. A partition holds two ids or more.
+    if made || healings > 0 || room(messages) <= 2 * partition::MOST_AT_ONCE {
+        return Ok(());
+    }
+    Err(Error::new(
+        Kind::Message,
+        "SQLS-0322",
+        format!(
+            "a batch of {} messages needs more than {} new partitions of stream {stream} - produce it in parts; a new \
+             stream can have larger partitions",
+            messages.len(),
+            partition::MOST_AT_ONCE
+        ),
+    ))
 }
 
 /// The ids that a batch draws; far below what a shift could overflow.

@@ -8,7 +8,8 @@ use crate::backend::template::Names;
 use crate::error::Error;
 use crate::migrate::{self, Applied, BUILD, Migration, check_applied, missing_installation};
 
-const DOING: &str = "migrating";
+pub(super) const MIGRATING: &str = "migrating";
+pub(super) const CHECKING: &str = "checking the installation";
 
 /// The migrations of this backend, oldest first, with `{schema}` unfilled.
 pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
@@ -30,9 +31,9 @@ pub(super) fn script(schema: &str, migration: &Migration) -> String {
 }
 
 pub(super) async fn apply(backend: &PostgresBackend) -> Result<(), Error> {
-    let mut connection = backend.engine(DOING).await?;
+    let mut connection = backend.engine(MIGRATING).await?;
     let result = apply_on(backend, &mut connection).await;
-    connection.answer(DOING, result)?
+    connection.answer(MIGRATING, result)?
 }
 
 /// One transaction under a lock: two processes that migrate at once wait for each other.
@@ -61,13 +62,13 @@ async fn apply_on(backend: &PostgresBackend, connection: &mut PgConnection) -> R
 }
 
 pub(super) async fn check(backend: &PostgresBackend) -> Result<(), Error> {
-    let mut connection = backend.engine(DOING).await?;
+    let mut connection = backend.engine(CHECKING).await?;
     match list(backend, &mut connection).await {
-        Ok(applied) => connection.answer(DOING, Ok(applied)).and_then(|applied| check_applied(&applied, MIGRATIONS)),
+        Ok(applied) => connection.answer(CHECKING, Ok(applied)).and_then(|applied| check_applied(&applied, MIGRATIONS)),
         Err(err) if error::is_missing_table(&err) => {
             Err(missing_installation(&format!("schema \"{}\"", backend.schema)))
         }
-        Err(err) => Err(connection.failed("checking the installation", err)),
+        Err(err) => Err(connection.failed(CHECKING, err)),
     }
 }
 

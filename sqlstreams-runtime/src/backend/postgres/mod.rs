@@ -10,14 +10,18 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use super::template::Names;
 use super::{
-    Backend, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams,
-    GroupParams, GroupRow, KeyGateParams, KeyGateRow, LaneMove, LaneParams, LaneReadParams, LeaseRow, PositionRow,
-    PresenceParams, ProgressParams, ReadParams, ReturnParams, SettleParams, StallCause, StreamParams, StreamRow,
+    Backend, BindingParams, BindingRow, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams,
+    ExceptionTakeParams, GroupParams, GroupRow, KeyGateParams, KeyGateRow, LaneMove, LaneParams, LaneReadParams,
+    LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, ReturnParams, SettleParams, StallCause,
+    StreamParams, StreamRow,
 };
 use crate::error::{Error, Kind};
 use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
 use crate::message::{NewMessage, StoredMessage};
+use crate::migrate::quoted;
+use crate::role::RoleKind;
 
+mod binding;
 mod claim;
 mod connection;
 mod cursor;
@@ -97,11 +101,11 @@ impl PostgresBackend {
     }
 
     async fn engine(&self, doing: &str) -> Result<Checkout, Error> {
-        self.engine.acquire().await.map(Checkout::new).map_err(|err| error::map(doing, err))
+        self.engine.acquire().await.map(Checkout::new).map_err(|err| error::map(doing, err).unsent())
     }
 
     async fn renewals(&self, doing: &str) -> Result<Checkout, Error> {
-        self.renewals.acquire().await.map(Checkout::new).map_err(|err| error::map(doing, err))
+        self.renewals.acquire().await.map(Checkout::new).map_err(|err| error::map(doing, err).unsent())
     }
 
     fn stream(&self, id: StreamId) -> Arc<StreamState> {
@@ -171,6 +175,9 @@ impl Backend for PostgresBackend {
     async fn group_register(&self, params: &GroupParams) -> Result<GroupRow, Error> {
         group::register(self, params).await
     }
+    async fn binding_declare(&self, params: &BindingParams) -> Result<BindingRow, Error> {
+        binding::declare(self, params).await
+    }
     async fn presence_enter(&self, params: &PresenceParams) -> Result<(), Error> {
         presence::enter(self, params).await
     }
@@ -229,7 +236,7 @@ impl Backend for PostgresBackend {
     async fn exception_take(&self, params: &ExceptionTakeParams) -> Result<Vec<ExceptionRow>, Error> {
         exception::take(self, params).await
     }
-    async fn exception_settle(&self, params: &ExceptionSettleParams) -> Result<(), Error> {
+    async fn exception_settle(&self, params: &ExceptionSettleParams) -> Result<Vec<MessageId>, Error> {
         exception::settle(self, params).await
     }
     async fn key_gate(&self, params: &KeyGateParams) -> Result<Vec<KeyGateRow>, Error> {
@@ -319,6 +326,14 @@ pub(crate) async fn connect(url: &str) -> Result<PgPool, Error> {
     })?;
     let pool = checked_after_a_pause(PgPoolOptions::new()).connect_with(options);
     pool.await.map_err(|err| error::map("connecting", err))
+}
+
+/// The statement by which the owner grants `role` what a process of `kind` needs.
+pub(crate) fn grants(schema: &str, kind: RoleKind, role: &str) -> String {
+    let shared = SharedStatements::fill(Names { schema, stream: 0 });
+    // The kind first: a role's name may hold anything.
+    let statement = shared.role_grant.as_str().replace("$2", &quoted(kind.as_str())).replace("$1", &quoted(role));
+    format!("{};\n", statement.trim_end())
 }
 
 /// This build's migrations and their texts for `schema`.

@@ -6,7 +6,7 @@ use super::PostgresBackend;
 use crate::error::Error;
 use crate::identity::{MessageId, StreamId};
 
-const DOING: &str = "adding a partition";
+pub(super) const ADDING: &str = "adding a partition";
 
 /// What this process knows of a stream's partitions.
 #[derive(Default)]
@@ -35,14 +35,32 @@ impl Drop for Turn<'_> {
 /// The first id without a partition, after two partitions exist beyond the current one, or beyond the one that
 /// the next `room` ids reach.
 pub(super) async fn ensure(backend: &PostgresBackend, stream: StreamId, room: i64) -> Result<MessageId, Error> {
-    let mut connection = backend.engine(DOING).await?;
+    let mut connection = backend.engine(ADDING).await?;
     let bound = sqlx::query_scalar::<_, i64>(backend.shared.partition_ensure.clone())
         .bind(stream.0)
         .bind(room)
         .fetch_one(&mut *connection)
         .await;
-    let bound = connection.answer(DOING, bound)?;
+    let bound = connection.answer(ADDING, bound)?;
     Ok(MessageId(bound))
+}
+
+/// What one insert may need: each partition that it opens is locked.
+pub(super) const MOST_AT_ONCE: i64 = 500;
+/// What `partition_ensure` adds at most.
+const MOST_A_CALL: i64 = 100;
+
+/// Makes room for `room` ids; false when that takes more partitions than one insert may need.
+pub(super) async fn make_room(backend: &PostgresBackend, stream: StreamId, room: i64) -> Result<bool, Error> {
+    let mut bound = ensure(backend, stream, room).await?;
+    for _ in 0..MOST_AT_ONCE / MOST_A_CALL {
+        let next = ensure(backend, stream, room).await?;
+        if next <= bound {
+            return Ok(true);
+        }
+        bound = next;
+    }
+    Ok(false)
 }
 
 /// Makes room when `last` has come close to the end of it. A failure costs nothing: the insert that finds no

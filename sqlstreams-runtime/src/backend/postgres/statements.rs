@@ -17,6 +17,7 @@ statements! {
         presence_enter,
         presence_leave,
         presence_renew,
+        role_grant,
         stream_create,
         stream_find,
         stream_version_create,
@@ -27,6 +28,9 @@ statements! {
 statements! {
     /// Statements on one stream's tables.
     StreamStatements {
+        binding_hold,
+        binding_list,
+        binding_lock,
         binding_replace,
         claim_take,
         cursor_create,

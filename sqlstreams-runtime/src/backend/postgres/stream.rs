@@ -52,8 +52,8 @@ fn registration(connection: &mut Checkout, params: &StreamParams, err: sqlx::Err
         Kind::Permission,
         "SQLS-0119",
         format!(
-            "stream \"{}\" version {} is not registered, and this database role may not register it - let the \
-             installation's owner run this registration once, or grant the role its functions",
+            "stream \"{}\" version {} is not registered, and this database role may not register it - register it \
+             once as the installation's owner or as a role of `client.grants(RoleKind::Admin, role)`",
             params.name, params.schema_version
         ),
     )

@@ -151,7 +151,7 @@ impl Connections {
         let mut writers = self.turn(doing).await?;
         let patience = Patience::new();
         loop {
-            let mut connection = self.writer(&mut writers, durability, doing).await?;
+            let mut connection = self.writer(&mut writers, durability, doing).await.map_err(Error::unsent)?;
             match run(&mut connection, &call).await {
                 Ok(answer) => {
                     *writers.place(durability) = Some(connection);
@@ -177,7 +177,7 @@ impl Connections {
         let mut writers = self.turn(doing).await?;
         let patience = Patience::new();
         loop {
-            let mut connection = self.writer(&mut writers, Durability::Durable, doing).await?;
+            let mut connection = self.writer(&mut writers, Durability::Durable, doing).await.map_err(Error::unsent)?;
             match sqlx::query(self.texts.begin.clone()).execute(&mut connection).await {
                 Ok(_) => return Ok(Transaction { writers, connection, commit: self.texts.commit.clone(), doing }),
                 Err(err) if error::is_busy(&err) => {

@@ -54,7 +54,8 @@ fn taken(rows: &[SqliteRow]) -> Result<Vec<ExceptionRow>, sqlx::Error> {
         .collect()
 }
 
-pub(super) async fn settle(backend: &SqliteBackend, params: &ExceptionSettleParams) -> Result<(), Error> {
+pub(super) async fn settle(backend: &SqliteBackend, params: &ExceptionSettleParams) -> Result<Vec<MessageId>, Error> {
+    const DOING: &str = "settling messages in trouble";
     let state = backend.stream(params.stream);
     let outcomes: Vec<_> = params
         .exceptions
@@ -69,7 +70,9 @@ pub(super) async fn settle(backend: &SqliteBackend, params: &ExceptionSettlePara
         .bind(params.token.0)
         .bind(value::json(&outcomes))
         .bind(value::now(params.now));
-    backend.connections.write(Durable, "settling messages in trouble", settle).await.map(|_| ())
+    let answer = backend.connections.write(Durable, DOING, settle).await?;
+    let ids = answer.rows.iter().map(|row| row.try_get(0).map(MessageId)).collect::<Result<_, _>>();
+    ids.map_err(|err| error::map(DOING, err))
 }
 
 pub(super) async fn give_back(

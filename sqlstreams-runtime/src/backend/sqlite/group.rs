@@ -2,8 +2,8 @@
 
 use sqlx::Row;
 
-use super::{SqliteBackend, error, value};
-use crate::backend::{GroupParams, GroupRow, Registered, StartParams};
+use super::{SqliteBackend, binding, error, value};
+use crate::backend::{BindingParams, GroupParams, GroupRow, Registered, StartParams};
 use crate::error::Error;
 use crate::identity::GroupId;
 
@@ -13,7 +13,6 @@ pub(super) async fn register(backend: &SqliteBackend, params: &GroupParams) -> R
     let state = backend.stream(params.stream);
     let statements = &state.statements;
     let timeout = value::wait(params.timeout);
-    let bindings = value::json(&params.bindings);
     let mut tx = backend.connections.begin(DOING).await?;
     let create = sqlx::query(backend.shared.group_create.clone())
         .bind(params.stream.0)
@@ -26,39 +25,38 @@ pub(super) async fn register(backend: &SqliteBackend, params: &GroupParams) -> R
         .bind(params.stream.0)
         .bind(params.name.as_str())
         .bind(&params.retry)
-        .bind(timeout)
-        .bind(&bindings);
+        .bind(timeout);
     let stored = stored(&tx.run(lock).await?.rows).map_err(|err| error::map(DOING, err))?;
     let id = stored.id;
+    let declaration =
+        |declared| BindingParams { stream: params.stream, group: id, presence: params.presence, declared };
     if stored.key_policy != params.key_policy {
-        return Ok(GroupRow { id, key_policy: stored.key_policy, registered: Registered::Joined });
+        let bindings = binding::declare_on(backend, &mut tx, &declaration(None)).await?;
+        return Ok(GroupRow { id, key_policy: stored.key_policy, registered: Registered::Joined, bindings });
     }
+    let before = binding::declare_on(backend, &mut tx, &declaration(None)).await?;
+    let bindings = binding::declare_on(backend, &mut tx, &declaration(Some(params.bindings.clone()))).await?;
     if stored.numbers_differ {
         let update = sqlx::query(backend.shared.group_update.clone()).bind(id.0).bind(&params.retry).bind(timeout);
         tx.run(update).await?;
-    }
-    if stored.bindings_differ {
-        tx.run(sqlx::query(statements.binding_replace_rest.clone()).bind(id.0).bind(&bindings)).await?;
-        tx.run(sqlx::query(statements.binding_replace.clone()).bind(id.0).bind(&bindings)).await?;
     }
     if !stored.has_cursor {
         let (start, at) = start(params.start);
         tx.run(sqlx::query(statements.cursor_create.clone()).bind(id.0).bind(start).bind(at)).await?;
     }
     tx.commit().await?;
-    let registered = match (created, stored.numbers_differ || stored.bindings_differ) {
+    let registered = match (created, stored.numbers_differ || bindings.patterns != before.patterns) {
         (true, _) => Registered::Created,
         (false, true) => Registered::Updated,
         (false, false) => Registered::Joined,
     };
-    Ok(GroupRow { id, key_policy: stored.key_policy, registered })
+    Ok(GroupRow { id, key_policy: stored.key_policy, registered, bindings })
 }
 
 struct Stored {
     id: GroupId,
     key_policy: String,
     numbers_differ: bool,
-    bindings_differ: bool,
     has_cursor: bool,
 }
 
@@ -68,8 +66,7 @@ fn stored(rows: &[sqlx::sqlite::SqliteRow]) -> Result<Stored, sqlx::Error> {
         id: GroupId(row.try_get(0)?),
         key_policy: row.try_get(1)?,
         numbers_differ: row.try_get(2)?,
-        bindings_differ: row.try_get(3)?,
-        has_cursor: row.try_get(4)?,
+        has_cursor: row.try_get(3)?,
     })
 }
 

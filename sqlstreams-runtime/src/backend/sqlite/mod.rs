@@ -13,15 +13,17 @@ use sqlx::{ConnectOptions, Row, Sqlite};
 
 use super::template::Names;
 use super::{
-    Backend, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams,
-    GroupParams, GroupRow, KeyGateParams, KeyGateRow, LaneMove, LaneParams, LaneReadParams, LeaseRow, PositionRow,
-    PresenceParams, ProgressParams, ReadParams, ReturnParams, SettleParams, StallCause, StreamParams, StreamRow,
+    Backend, BindingParams, BindingRow, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams,
+    ExceptionTakeParams, GroupParams, GroupRow, KeyGateParams, KeyGateRow, LaneMove, LaneParams, LaneReadParams,
+    LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, ReturnParams, SettleParams, StallCause,
+    StreamParams, StreamRow,
 };
 use crate::error::{Error, Kind};
 use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
 use crate::message::{NewMessage, StoredMessage};
 use crate::migrate::Migration;
 
+mod binding;
 mod claim;
 mod connection;
 mod crowd;
@@ -173,6 +175,9 @@ impl Backend for SqliteBackend {
     async fn group_register(&self, params: &GroupParams) -> Result<GroupRow, Error> {
         group::register(self, params).await
     }
+    async fn binding_declare(&self, params: &BindingParams) -> Result<BindingRow, Error> {
+        binding::declare(self, params).await
+    }
     async fn presence_enter(&self, params: &PresenceParams) -> Result<(), Error> {
         presence::enter(self, params).await
     }
@@ -231,7 +236,7 @@ impl Backend for SqliteBackend {
     async fn exception_take(&self, params: &ExceptionTakeParams) -> Result<Vec<ExceptionRow>, Error> {
         exception::take(self, params).await
     }
-    async fn exception_settle(&self, params: &ExceptionSettleParams) -> Result<(), Error> {
+    async fn exception_settle(&self, params: &ExceptionSettleParams) -> Result<Vec<MessageId>, Error> {
         exception::settle(self, params).await
     }
     async fn key_gate(&self, params: &KeyGateParams) -> Result<Vec<KeyGateRow>, Error> {

@@ -32,6 +32,9 @@ statements! {
 statements! {
     /// Statements on one stream's tables.
     StreamStatements {
+        binding_hold,
+        binding_list,
+        binding_lock,
         binding_replace,
         binding_replace_rest,
         claim_take,

@@ -1,5 +1,6 @@
 //! Outcomes: done, again, later, dead; and what else becomes of a handler.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlstreams_runtime::schema::RetryPolicy;
@@ -20,6 +21,7 @@ on_both_databases! {
     a_panic_is_a_failure_with_its_text
     a_handler_that_takes_too_long_is_dropped_and_that_is_a_failure
     trouble_of_some_messages_does_not_hold_the_others
+    an_outcome_that_the_database_did_not_take_is_not_counted
 }
 
 group!(Once, Order, "once", retry: quick(0));
@@ -286,4 +288,33 @@ async fn trouble_of_some_messages_does_not_hold_the_others<Db: Engine>() {
     world.reaches::<All>("99 messages that wait", |position| position.ready == 99 && position.inflight == 0).await;
     let summary = &running.stop().await[0];
     assert_eq!((summary.done, summary.retried, summary.delayed), (198, 99, 99));
+}
+
+async fn an_outcome_that_the_database_did_not_take_is_not_counted<Db: Engine>() {
+    let world = World::<Db>::new().await;
+    let orders = world.producer::<Order>().await;
+    let (sender, mut calls) = unbounded_channel();
+    let finish = Arc::new(tokio::sync::Semaphore::new(0));
+    let may_finish = Arc::clone(&finish);
+    let consumer = world.client.consumer().group_fn::<All, _, _>(move |order: Order, delivery: Delivery| {
+        let (finish, failures) = (Arc::clone(&may_finish), delivery.failures());
+        let _ = sender.send((order, delivery));
+        async move {
+            if failures == 0 {
+                return Err(BoxError::from("once more"));
+            }
+            finish.acquire().await?.forget();
+            Ok(Outcome::Done)
+        }
+    });
+    let running = start(consumer);
+    orders.produce(&Order::new(1)).await.expect("an order can be produced");
+    take(&mut calls, 2).await;
+    // The second run loses its message: it is taken again, and both runs end well.
+    world.execute("update {}exception_queue_1 set token = null, presence_id = null").await;
+    take(&mut calls, 1).await;
+    finish.add_permits(2);
+    world.settled::<All>().await;
+    let summary = running.stop().await.remove(0);
+    assert_eq!((summary.retried, summary.done), (1, 1));
 }

@@ -128,6 +128,7 @@ async fn u0000_is_refused_with_its_path<Db: Engine>() {
     let headers = Headers::from([("trace".to_owned(), format!("{SECRET}\0"))]);
     let text = watch.refused("SQLS-0209", bills.produce_with(&Bill::new("0"), &headers).await);
     assert!(text.contains("`trace` holds U+0000"), "{text}");
+    assert!(text.starts_with("the headers for stream") && !text.contains("payload"), "{text}");
     // Its escape is an ordinary text.
     bills.produce(&Bill::of(r"\u0000", "\u{1}", "\u{2028}")).await.expect("an escaped escape can be produced");
     assert_eq!(world.number("select count(*) from {}message_log_1").await, 1);

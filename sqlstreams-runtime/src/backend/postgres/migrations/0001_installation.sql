@@ -98,6 +98,14 @@ create table "{schema}".schedule_cursor (
     last_scheduled_at timestamptz
 );
 
+-- Which roles were granted what: streams that are created later are granted to them as well.
+create table "{schema}".role_grant (
+    role name not null,
+    kind text not null check (kind in ('produce', 'consume', 'admin')),
+    created_at timestamptz not null default now(),
+    primary key (role, kind)
+);
+
 -- Partition n of a stream holds the ids [n * size, (n + 1) * size). LIKE, CHECK and ATTACH: unlike
 -- PARTITION OF this waits for no open producer. Answers whether the partition is new. The lock is the stream's and
 -- not the partition's: ATTACH locks the parent, and two that each add several would wait for each other.
@@ -121,24 +129,116 @@ begin
 end
 $body$;
 
--- Keeps two partitions ahead of the id that the stream draws next, or of p_room ids more; at most a hundred at a
--- time. Answers the first id that no partition covers.
+-- Keeps two partitions ahead of the id that the stream draws next, or of p_room ids more; adds at most a hundred, so
+-- call it again until the answer stays the same. Answers the first id that no partition covers.
 create function "{schema}".partition_ensure(p_stream_id bigint, p_room bigint default 0) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $body$
 declare
     size bigint;
     next_id bigint;
-    first bigint;
     final bigint;
+    added integer := 0;
 begin
     select partition_size into strict size from "{schema}".stream_config where id = p_stream_id;
     execute format('select last_value + case when is_called then 1 else 0 end from %I.%I', '{schema}', format('message_log_%s_id_seq', p_stream_id)) into next_id;
-    first := next_id / size;
-    final := least((next_id + p_room) / size + 2, first + 100);
-    for number in first .. final loop
-        perform "{schema}".partition_add(p_stream_id, number);
+    final := (next_id + p_room) / size + 2;
+    for number in next_id / size .. final loop
+        if "{schema}".partition_add(p_stream_id, number) then
+            added := added + 1;
+        end if;
+        if added = 100 then
+            return (number + 1) * size;
+        end if;
     end loop;
     return (final + 1) * size;
+end
+$body$;
+
+-- What a role of a kind needs on one stream's tables. Never on a partition: rights on the log are its parent's.
+create function "{schema}".stream_grant(p_stream_id bigint, p_role name, p_kind text) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $body$
+begin
+    execute replace(replace(case p_kind
+        -- An id comes back from an insert; payloads can't be read.
+        when 'produce' then $grant$
+            grant insert (schema_version, codec, routing_key, message_key, headers, payload, payload_bytes), select (id)
+                on "{schema}"."message_log_#" to @;
+        $grant$
+        -- Without the sequence, claims would see no head and wait for ever.
+        when 'consume' then $grant$
+            grant select on "{schema}"."message_log_#" to @;
+            grant select on sequence "{schema}"."message_log_#_id_seq" to @;
+            grant select, insert, update, delete on "{schema}"."consumer_group_cursor_#", "{schema}"."claim_lease_#",
+                "{schema}"."parked_range_#", "{schema}"."exception_queue_#" to @;
+            grant select, insert, delete on "{schema}"."binding_config_#" to @;
+        $grant$
+        when 'admin' then $grant$
+            grant select, insert (schema_version, codec, routing_key, message_key, headers, payload, payload_bytes)
+                on "{schema}"."message_log_#" to @;
+            grant select on sequence "{schema}"."message_log_#_id_seq" to @;
+            grant select, insert, update, delete on "{schema}"."consumer_group_cursor_#", "{schema}"."claim_lease_#",
+                "{schema}"."claim_slot_#", "{schema}"."claim_done_#", "{schema}"."parked_range_#",
+                "{schema}"."exception_queue_#", "{schema}"."exception_payload_#", "{schema}"."delayed_message_#",
+                "{schema}"."delivery_log_#", "{schema}"."binding_config_#", "{schema}"."message_key_lease_#",
+                "{schema}"."idempotency_key_#", "{schema}"."compaction_head_#" to @;
+        $grant$
+    end, '#', p_stream_id::text), '@', quote_ident(p_role));
+end
+$body$;
+
+-- Gives a role what a kind of process needs: on the shared tables, on every stream, and on the streams to come.
+-- For the owner. The lock is stream_create's: a stream that is being created is granted here or there.
+create function "{schema}".grant_role(p_role text, p_kind text) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $body$
+begin
+    if p_kind is null or p_kind not in ('produce', 'consume', 'admin') then
+        raise exception 'a role is granted produce, consume or admin, and not "%"', p_kind using errcode = 'invalid_parameter_value';
+    end if;
+    if not exists (select from pg_roles where rolname = p_role) then
+        raise exception 'role "%" does not exist', p_role using errcode = 'undefined_object', hint = 'Create it first.';
+    end if;
+    perform pg_advisory_xact_lock(hashtextextended('{schema}.stream_create', 0));
+    insert into "{schema}".role_grant (role, kind) values (p_role, p_kind) on conflict do nothing;
+    execute replace($grant$
+        grant usage on schema "{schema}" to @;
+        grant select on "{schema}".migration_log, "{schema}".stream_config, "{schema}".stream_version_config to @;
+    $grant$ || case p_kind
+        when 'produce' then $grant$
+            grant execute on function "{schema}".partition_ensure(bigint, bigint),
+                "{schema}".produce(text, json, integer, text, text, json) to @;
+        $grant$
+        when 'consume' then $grant$
+            grant select, insert, update on "{schema}".consumer_group_config, "{schema}".presence to @;
+        $grant$
+        else $grant$
+            grant execute on function "{schema}".partition_ensure(bigint, bigint),
+                "{schema}".produce(text, json, integer, text, text, json),
+                "{schema}".stream_create(text, text, bigint) to @;
+            grant insert on "{schema}".stream_version_config to @;
+            grant select on "{schema}".system_config, "{schema}".role_grant to @;
+            grant select, insert, update, delete on "{schema}".consumer_group_config, "{schema}".presence,
+                "{schema}".worker_config, "{schema}".worker_instance, "{schema}".schedule_config,
+                "{schema}".schedule_cursor to @;
+        $grant$
+    end, '@', quote_ident(p_role));
+    perform "{schema}".stream_grant(id, p_role, p_kind) from "{schema}".stream_config;
+end
+$body$;
+
+-- Takes everything back that grant_role gave a role, of every kind. For the owner. A role that is gone is forgotten.
+create function "{schema}".revoke_role(p_role text) returns void
+language plpgsql set search_path = pg_catalog, pg_temp as $body$
+begin
+    perform pg_advisory_xact_lock(hashtextextended('{schema}.stream_create', 0));
+    delete from "{schema}".role_grant where role = p_role;
+    if exists (select from pg_roles where rolname = p_role) then
+        execute replace($revoke$
+            revoke all on all tables in schema "{schema}" from @;
+            revoke all on all sequences in schema "{schema}" from @;
+            revoke all on all functions in schema "{schema}" from @;
+            revoke all on schema "{schema}" from @;
+        $revoke$, '@', quote_ident(p_role));
+    end if;
 end
 $body$;
 
@@ -330,6 +430,9 @@ begin
         execute format('create index on %I.%I (message_key, id)', '{schema}', format('message_log_%s', stream));
     end if;
     perform "{schema}".partition_ensure(stream);
+    perform "{schema}".stream_grant(stream, g.role, g.kind)
+    from "{schema}".role_grant g
+    where exists (select from pg_roles r where r.rolname = g.role);
     return stream;
 end
 $body$;
@@ -366,4 +469,7 @@ $body$;
 revoke all on function "{schema}".partition_add(bigint, bigint) from public;
 revoke all on function "{schema}".partition_ensure(bigint, bigint) from public;
 revoke all on function "{schema}".stream_create(text, text, bigint) from public;
+revoke all on function "{schema}".stream_grant(bigint, name, text) from public;
+revoke all on function "{schema}".grant_role(text, text) from public;
+revoke all on function "{schema}".revoke_role(text) from public;
 revoke all on function "{schema}".produce(text, json, integer, text, text, json) from public;

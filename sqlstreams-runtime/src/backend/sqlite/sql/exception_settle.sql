@@ -1,7 +1,7 @@
 -- sqlstreams: exception.settle
 -- Differs from postgres: exception.settle_done deletes what is handled, in the same transaction.
 -- $1 group, $2 token; $3 JSON, one array a message: id, next (done, retry, later, dead, return), wait in
--- microseconds, error; $4 now or null. Rows that another owner took are left alone.
+-- microseconds, error; $4 now or null. Rows that another owner took are left alone. Answers the ids of the others.
 -- Materialized, and with the group, so that rows are found by their whole key and not by the group's alone.
 with n as materialized (
     select $1 as consumer_group_id, value ->> 0 as id, value ->> 1 as next, value ->> 2 as wait, value ->> 3 as error,
@@ -26,3 +26,4 @@ where "{schema}exception_queue_{stream}".consumer_group_id = n.consumer_group_id
     and "{schema}exception_queue_{stream}".message_id = n.id
     and "{schema}exception_queue_{stream}".token = $2
     and n.next <> 'done'
+returning message_id

@@ -3,9 +3,10 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::backend::{DeadLetterRow, PositionRow};
+use crate::backend::PositionRow;
 use crate::consume::{Consumer, Stall, Stalls, stalls};
 use crate::database::Database;
+use crate::dead_letters::DeadLetters;
 use crate::error::{Error, Kind};
 use crate::group::Group;
 use crate::hub::Hub;
@@ -144,13 +145,13 @@ impl<Db: Database> Client<Db> {
         self.inner.store.cursor_position(stream, group).await
     }
 
-    /// At most `limit` dead letters of group `G` with ids above `after`, by id.
+    /// The dead letters of group `G`: to list, look into, redrive and discard. Registers the group if it is new.
     ///
     /// # Errors
     /// As registration.
-    pub async fn dead_letters<G: Group>(&self, after: MessageId, limit: u32) -> Result<Vec<DeadLetterRow>, Error> {
+    pub async fn dead_letters<G: Group>(&self) -> Result<DeadLetters<G>, Error> {
         let (stream, group) = self.group::<G>().await?;
-        self.inner.store.exception_dead(stream, group, after, i64::from(limit)).await
+        Ok(DeadLetters::new(self.inner.store.clone(), Arc::clone(&self.inner.stalls), stream, group))
     }
 
     async fn group<G: Group>(&self) -> Result<(StreamId, crate::identity::GroupId), Error> {

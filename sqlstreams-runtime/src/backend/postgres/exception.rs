@@ -7,7 +7,7 @@ use sqlx::postgres::PgRow;
 
 use super::lease::next_row;
 use super::{PostgresBackend, message, value};
-use crate::backend::{DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams};
+use crate::backend::{ExceptionRow, ExceptionSettleParams, ExceptionTakeParams};
 use crate::error::Error;
 use crate::identity::{GroupId, LeaseToken, MessageId, StreamId};
 
@@ -24,6 +24,7 @@ pub(super) async fn take(backend: &PostgresBackend, params: &ExceptionTakeParams
         .bind(params.max_kills)
         .bind(value::now(params.now))
         .bind(params.suspects)
+        .bind(value::now(params.due_from))
         .fetch_all(&mut *connection)
         .await
         .and_then(|rows| rows.iter().map(taken).collect());
@@ -31,7 +32,7 @@ pub(super) async fn take(backend: &PostgresBackend, params: &ExceptionTakeParams
 }
 
 fn taken(row: &PgRow) -> Result<ExceptionRow, sqlx::Error> {
-    const MESSAGE: usize = 5;
+    const MESSAGE: usize = 6;
     let stored = row.try_get::<Option<i64>, _>(MESSAGE)?.is_some();
     Ok(ExceptionRow {
         id: MessageId(row.try_get(0)?),
@@ -39,6 +40,7 @@ fn taken(row: &PgRow) -> Result<ExceptionRow, sqlx::Error> {
         failures: row.try_get(2)?,
         delays: row.try_get(3)?,
         kills: row.try_get(4)?,
+        due: value::timestamp(row, 5)?,
         message: if stored { message::stored(std::slice::from_ref(row), MESSAGE)?.pop() } else { None },
     })
 }
@@ -92,34 +94,4 @@ pub(super) async fn due(
         .await;
     let wait = connection.answer(DOING, wait)?;
     Ok(wait.map(|wait| Duration::from_micros(wait.max(0).cast_unsigned())))
-}
-
-pub(super) async fn dead(
-    backend: &PostgresBackend,
-    stream: StreamId,
-    group: GroupId,
-    after: MessageId,
-    limit: i64,
-) -> Result<Vec<DeadLetterRow>, Error> {
-    const DOING: &str = "listing dead letters";
-    let state = backend.stream(stream);
-    let mut connection = backend.engine(DOING).await?;
-    let rows = sqlx::query(state.statements.exception_dead.clone())
-        .bind(group.0)
-        .bind(after.0)
-        .bind(limit)
-        .fetch_all(&mut *connection)
-        .await
-        .and_then(|rows| rows.iter().map(dead_letter).collect());
-    connection.answer(DOING, rows)
-}
-
-fn dead_letter(row: &PgRow) -> Result<DeadLetterRow, sqlx::Error> {
-    Ok(DeadLetterRow {
-        id: MessageId(row.try_get(0)?),
-        schema_version: row.try_get::<i32, _>(1)?.cast_unsigned(),
-        message_key: row.try_get(2)?,
-        attempts: row.try_get::<i32, _>(3)?.cast_unsigned(),
-        error: row.try_get::<Option<String>, _>(4)?.unwrap_or_default(),
-    })
 }

@@ -7,9 +7,10 @@ use sqlx::sqlite::SqliteRow;
 
 use super::connection::Durability::Durable;
 use super::{SqliteBackend, error, message, value};
-use crate::backend::{DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams};
+use crate::backend::{ExceptionRow, ExceptionSettleParams, ExceptionTakeParams};
 use crate::error::Error;
 use crate::identity::{GroupId, LeaseToken, MessageId, StreamId};
+use crate::time::Timestamp;
 
 pub(super) async fn take(backend: &SqliteBackend, params: &ExceptionTakeParams) -> Result<Vec<ExceptionRow>, Error> {
     const DOING: &str = "taking messages in trouble";
@@ -24,6 +25,7 @@ pub(super) async fn take(backend: &SqliteBackend, params: &ExceptionTakeParams) 
             .bind(params.max_kills)
             .bind(value::now(params.now))
             .bind(params.suspects)
+            .bind(value::now(params.due_from))
     };
     if params.limit.max(params.suspects) <= 0
         || !backend.finds(DOING, query(&state.statements.exception_take_look)).await?
@@ -36,7 +38,7 @@ pub(super) async fn take(backend: &SqliteBackend, params: &ExceptionTakeParams) 
 }
 
 fn taken(rows: &[SqliteRow]) -> Result<Vec<ExceptionRow>, sqlx::Error> {
-    const MESSAGE: usize = 5;
+    const MESSAGE: usize = 6;
     rows.iter()
         .map(|row| {
             let stored = row.try_get::<Option<i64>, _>(MESSAGE)?.is_some();
@@ -46,6 +48,7 @@ fn taken(rows: &[SqliteRow]) -> Result<Vec<ExceptionRow>, sqlx::Error> {
                 failures: row.try_get(2)?,
                 delays: row.try_get(3)?,
                 kills: row.try_get(4)?,
+                due: Timestamp(row.try_get(5)?),
                 message: if stored { Some(message::stored(row, MESSAGE)?) } else { None },
             })
         })
@@ -89,28 +92,4 @@ pub(super) async fn due(backend: &SqliteBackend, stream: StreamId, group: GroupI
     let wait = rows.first().map_or(Ok(None), |row| row.try_get::<Option<i64>, _>(0));
     let wait = wait.map_err(|err| error::map(DOING, err))?;
     Ok(wait.map(|wait| Duration::from_micros(wait.max(0).cast_unsigned())))
-}
-
-pub(super) async fn dead(
-    backend: &SqliteBackend,
-    stream: StreamId,
-    group: GroupId,
-    after: MessageId,
-    limit: i64,
-) -> Result<Vec<DeadLetterRow>, Error> {
-    const DOING: &str = "listing dead letters";
-    let state = backend.stream(stream);
-    let dead = sqlx::query(state.statements.exception_dead.clone()).bind(group.0).bind(after.0).bind(limit);
-    let rows = backend.connections.read(DOING, dead).await?;
-    rows.iter().map(dead_letter).collect::<Result<_, _>>().map_err(|err| error::map(DOING, err))
-}
-
-fn dead_letter(row: &SqliteRow) -> Result<DeadLetterRow, sqlx::Error> {
-    Ok(DeadLetterRow {
-        id: MessageId(row.try_get(0)?),
-        schema_version: row.try_get::<i32, _>(1)?.cast_unsigned(),
-        message_key: row.try_get(2)?,
-        attempts: row.try_get::<i32, _>(3)?.cast_unsigned(),
-        error: row.try_get::<Option<String>, _>(4)?.unwrap_or_default(),
-    })
 }

@@ -13,14 +13,15 @@ use sqlx::{ConnectOptions, Row, Sqlite};
 
 use super::template::Names;
 use super::{
-    Backend, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams,
-    GroupParams, GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, SettleParams, StallCause,
-    StreamParams, StreamRow,
+    Backend, ClaimParams, ClaimRow, DeadLetterRow, DiscardScope, ExceptionRow, ExceptionSettleParams,
+    ExceptionTakeParams, GroupParams, GroupRow, LeaseRow, LetterBatch, LetterCounts, LetterParams, LetterRow,
+    PositionRow, PresenceParams, ProgressParams, ReadParams, SettleParams, StallCause, StreamParams, StreamRow,
 };
 use crate::error::{Error, Kind};
 use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
 use crate::message::{NewMessage, StoredMessage};
 use crate::migrate::Migration;
+use crate::time::Timestamp;
 
 mod claim;
 mod connection;
@@ -30,6 +31,7 @@ mod error;
 mod exception;
 mod group;
 mod lease;
+mod letter;
 mod message;
 pub(crate) mod migration;
 mod parked;
@@ -238,14 +240,25 @@ impl Backend for SqliteBackend {
     async fn exception_due(&self, stream: StreamId, group: GroupId) -> Result<Option<Duration>, Error> {
         exception::due(self, stream, group).await
     }
-    async fn exception_dead(
+    async fn letter_list(&self, params: &LetterParams) -> Result<Vec<DeadLetterRow>, Error> {
+        letter::list(self, params).await
+    }
+    async fn letter_count(&self, params: &LetterParams, payloads: bool) -> Result<LetterCounts, Error> {
+        letter::count(self, params, payloads).await
+    }
+    async fn letter_read(&self, stream: StreamId, group: GroupId, id: MessageId) -> Result<Option<LetterRow>, Error> {
+        letter::read(self, stream, group, id).await
+    }
+    async fn letter_redrive(
         &self,
-        stream: StreamId,
-        group: GroupId,
-        after: MessageId,
-        limit: i64,
-    ) -> Result<Vec<DeadLetterRow>, Error> {
-        exception::dead(self, stream, group, after, limit).await
+        params: &LetterParams,
+        spread: Duration,
+        now: Option<Timestamp>,
+    ) -> Result<LetterBatch, Error> {
+        letter::redrive(self, params, spread, now).await
+    }
+    async fn letter_discard(&self, params: &LetterParams, scope: DiscardScope) -> Result<LetterBatch, Error> {
+        letter::discard(self, params, scope).await
     }
     /// Writers are serial here: no id below the newest can still be filled in.
     async fn cursor_observe(&self, _stream: StreamId, _group: GroupId) -> Result<(), Error> {

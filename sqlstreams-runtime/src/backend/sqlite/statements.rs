@@ -40,7 +40,6 @@ statements! {
         claim_take_settle,
         cursor_create,
         cursor_position,
-        exception_dead,
         exception_due,
         exception_return,
         exception_settle,
@@ -62,6 +61,13 @@ statements! {
         lease_settle_exception,
         lease_settle_extend,
         lease_settle_park,
+        letter_count,
+        letter_discard,
+        letter_discard_look,
+        letter_list,
+        letter_read,
+        letter_redrive,
+        letter_redrive_look,
         message_produce,
         message_read,
         parked_take,
@@ -81,6 +87,8 @@ pub(crate) struct Transactions {
     pub(crate) exception_take: SqlStr,
     pub(crate) lease_report: SqlStr,
     pub(crate) lease_settle: SqlStr,
+    pub(crate) letter_discard: SqlStr,
+    pub(crate) letter_redrive: SqlStr,
     pub(crate) parked_take: SqlStr,
 }
 
@@ -107,6 +115,8 @@ impl Transactions {
                 &s.lease_settle_park,
                 &s.lease_settle,
             ]),
+            letter_discard: join(&[&s.letter_discard_look, &s.letter_discard]),
+            letter_redrive: join(&[&s.letter_redrive_look, &s.letter_redrive]),
             parked_take: join(&[&s.parked_take, &s.parked_take_shrink, &s.parked_take_empty, &s.lease_find]),
         }
     }

@@ -253,7 +253,7 @@ begin
         create index on "{schema}"."exception_queue_#" (consumer_group_id, message_key, message_id) where status in ('ready', 'inflight', 'deferred');
         create unique index on "{schema}"."exception_queue_#" (consumer_group_id, message_key) where held_to is not null;
         create index on "{schema}"."exception_queue_#" (presence_id) where status = 'inflight';
-        create index on "{schema}"."exception_queue_#" (consumer_group_id, died_at) where status = 'dead';
+        create index on "{schema}"."exception_queue_#" (consumer_group_id, message_id) where status = 'dead';
 
         create table "{schema}"."exception_payload_#" (
             message_id bigint primary key,

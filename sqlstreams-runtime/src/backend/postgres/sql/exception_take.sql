@@ -1,6 +1,8 @@
 -- sqlstreams: exception.take
 -- $1 group, $2 limit, $3 token, $4 presence, $5 versions, $6 lost owners until death, $7 now or null, $8 how many
--- of those that lost an owner before: they are suspects, and only one that runs alone is known to be the killer.
+-- of those that lost an owner before: they are suspects, and only one that runs alone is known to be the killer;
+-- $9 due since, in microseconds, or null: a held snapshot keeps the index entries of all that was due before.
+-- The time is a scalar subquery and not a join, so that the index gives rows in order and the scan ends at the limit.
 -- Durable: a message that kills its process is counted before it runs again.
 with clock as materialized (
     select coalesce(timestamptz 'epoch' + $7::bigint * interval '1 microsecond', clock_timestamp()) as now
@@ -19,8 +21,8 @@ lost as materialized (
 ),
 due_suspect as materialized (
     select e.message_id, e.kills
-    from "{schema}"."exception_queue_{stream}" e, clock c
-    where e.consumer_group_id = $1 and e.status = 'ready' and e.can_run_after <= c.now and e.kills > 0
+    from "{schema}"."exception_queue_{stream}" e
+    where e.consumer_group_id = $1 and e.status = 'ready' and e.can_run_after <= (select now from clock) and e.kills > 0
         and e.schema_version = any($5)
     order by e.can_run_after
     limit $8
@@ -34,8 +36,9 @@ suspect as materialized (
 ),
 due as materialized (
     select e.message_id, e.kills
-    from "{schema}"."exception_queue_{stream}" e, clock c
-    where e.consumer_group_id = $1 and e.status = 'ready' and e.can_run_after <= c.now and e.kills = 0
+    from "{schema}"."exception_queue_{stream}" e
+    where e.consumer_group_id = $1 and e.status = 'ready' and e.can_run_after <= (select now from clock) and e.kills = 0
+        and e.can_run_after >= coalesce(timestamptz 'epoch' + $9::bigint * interval '1 microsecond', '-infinity')
         and e.schema_version = any($5)
     order by e.can_run_after
     limit $2
@@ -60,10 +63,15 @@ taken as (
     set status = 'inflight', kills = t.kills, token = $3, presence_id = $4, updated_at = c.now
     from (select * from suspect union all select * from due) t, clock c
     where e.consumer_group_id = $1 and e.message_id = t.message_id
-    returning e.message_id, e.attempts, e.failures, e.delays, e.kills
+    returning e.message_id, e.attempts, e.failures, e.delays, e.kills, e.can_run_after
 )
-select t.message_id, t.attempts, t.failures, t.delays, t.kills,
-    m.id, m.created_at, m.schema_version, m.codec, m.routing_key, m.message_key, m.headers, m.payload, m.payload_bytes
+select t.message_id, t.attempts, t.failures, t.delays, t.kills, t.can_run_after,
+    coalesce(m.id, p.message_id) as id, coalesce(m.created_at, p.created_at) as created_at,
+    coalesce(m.schema_version, p.schema_version) as schema_version, coalesce(m.codec, p.codec) as codec,
+    coalesce(m.routing_key, p.routing_key) as routing_key, coalesce(m.message_key, p.message_key) as message_key,
+    coalesce(m.headers, p.headers) as headers, coalesce(m.payload, p.payload) as payload,
+    coalesce(m.payload_bytes, p.payload_bytes) as payload_bytes
 from taken t
 left join "{schema}"."message_log_{stream}" m on m.id = t.message_id
+left join "{schema}"."exception_payload_{stream}" p on p.message_id = t.message_id and m.id is null
 order by t.message_id

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::backend::PositionRow;
+use crate::backend::{AttemptRow, PositionRow};
 use crate::consume::{Consumer, Stall, Stalls, stalls};
 use crate::database::Database;
 use crate::dead_letters::DeadLetters;
@@ -152,6 +152,17 @@ impl<Db: Database> Client<Db> {
     pub async fn dead_letters<G: Group>(&self) -> Result<DeadLetters<G>, Error> {
         let (stream, group) = self.group::<G>().await?;
         Ok(DeadLetters::new(self.inner.store.clone(), Arc::clone(&self.inner.stalls), stream, group))
+    }
+
+    /// The newest `limit` attempts of group `G` to handle a message, the newest first, as far as its delivery log
+    /// keeps them: `#[group(delivery_log = "failures")]` or `"all"`. A run whose process was lost leaves no row, and a
+    /// message that was handled in a range whose process was lost later may have none.
+    ///
+    /// # Errors
+    /// As registration.
+    pub async fn attempts<G: Group>(&self, message: MessageId, limit: u32) -> Result<Vec<AttemptRow>, Error> {
+        let (stream, group) = self.group::<G>().await?;
+        self.inner.store.delivery_list(stream, group, message, i64::from(limit)).await
     }
 
     async fn group<G: Group>(&self) -> Result<(StreamId, crate::identity::GroupId), Error> {

@@ -37,7 +37,8 @@ mod store;
 pub mod time;
 
 pub use backend::{
-    DeadLetterFilter, DeadLetterRow as DeadLetter, DiscardScope, PositionRow as Position, StallCause, TroubleStatus,
+    AttemptRow as Attempt, AttemptStatus, DeadLetterFilter, DeadLetterRow as DeadLetter, DiscardScope,
+    PositionRow as Position, StallCause, TroubleStatus,
 };
 pub use client::{Client, Producer};
 pub use consume::{Consumer, GroupSummary, Stall};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use crate::backend::{
-    Backend, ClaimParams, ClaimRow, DeadLetterRow, DiscardScope, ExceptionRow, ExceptionSettleParams,
+    AttemptRow, Backend, ClaimParams, ClaimRow, DeadLetterRow, DiscardScope, ExceptionRow, ExceptionSettleParams,
     ExceptionTakeParams, GroupParams, GroupRow, LeaseRow, LetterBatch, LetterCounts, LetterParams, LetterRow,
     PositionRow, PresenceParams, ProgressParams, ReadParams, SettleParams, StallCause, StreamParams, StreamRow,
 };
@@ -95,6 +95,8 @@ port! {
     idempotent "letter.read" letter_read(stream: StreamId, group: GroupId, id: MessageId) -> Option<LetterRow>;
     once "letter.redrive" letter_redrive(params: &LetterParams, spread: Duration, now: Option<Timestamp>) -> LetterBatch;
     once "letter.discard" letter_discard(params: &LetterParams, scope: DiscardScope) -> LetterBatch;
+    once "delivery.append" delivery_append(stream: StreamId, token: LeaseToken, handled: &[MessageId]) -> ();
+    idempotent "delivery.list" delivery_list(stream: StreamId, group: GroupId, message: MessageId, limit: i64) -> Vec<AttemptRow>;
     once "cursor.observe" cursor_observe(stream: StreamId, group: GroupId) -> ();
     once "cursor.stall" cursor_stall(stream: StreamId, group: GroupId) -> Vec<StallCause>;
     idempotent "cursor.position" cursor_position(stream: StreamId, group: GroupId) -> PositionRow;

@@ -179,6 +179,7 @@ async fn run_one(session: &Arc<Session>, token: LeaseToken, row: ExceptionRow) {
         group: session.group,
         token,
         exceptions: vec![exception],
+        log: session.delivery_log,
         now: None,
     };
     match session.store.exception_settle(&params).await {

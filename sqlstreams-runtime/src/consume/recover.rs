@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sqlstreams_schema::DeliveryLog;
+
 use super::claim::{admit, find};
 use super::range::contains;
 use super::session::{Session, lock};
@@ -117,7 +119,16 @@ async fn quarantine(session: &Arc<Session>, lease: LeaseRow) -> Result<(), Error
         .collect();
     tracing::warn!(stream = %session.stream_name, group = %session.group_name, low = lease.low, high = lease.high,
         reclaims = lease.reclaims, "a range lost its process again and again; its messages are handled one by one");
-    let params = SettleParams { stream: session.stream, token: lease.token, exceptions, parked, now: None };
+    let params = SettleParams {
+        stream: session.stream,
+        token: lease.token,
+        exceptions,
+        parked,
+        // Nothing of it ran to an end.
+        log: DeliveryLog::Off,
+        handled: Vec::new(),
+        now: None,
+    };
     session.store.lease_settle(&params).await?;
     session.forget(lease.token);
     session.trouble.notify_one();

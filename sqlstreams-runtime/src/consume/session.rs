@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sqlstreams_schema::{GroupConfig, RetryPolicy};
+use sqlstreams_schema::{DeliveryLog, GroupConfig, RetryPolicy};
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 use super::handler::Dispatch;
@@ -30,6 +30,7 @@ pub(crate) struct Session {
     pub(crate) versions: Vec<i32>,
     pub(crate) retry: RetryPolicy,
     pub(crate) timeout: Duration,
+    pub(crate) delivery_log: DeliveryLog,
     pub(crate) concurrency: usize,
     /// A permit a running handler.
     pub(crate) permits: Arc<Semaphore>,
@@ -131,6 +132,7 @@ impl Session {
             versions: vec![params.version.cast_signed()],
             retry: params.config.retry,
             timeout: params.config.timeout,
+            delivery_log: params.config.delivery_log,
             concurrency: params.concurrency,
             permits: Arc::new(Semaphore::new(params.concurrency)),
             queue: Mutex::default(),
@@ -216,7 +218,9 @@ impl Session {
             return;
         }
         lock(&self.pace).handled(range.messages.len(), range.took());
-        if range.is_clean() {
+        // With a row a message to write, its own settlement ends the lease, and not the next claim.
+        let logs = self.delivery_log == DeliveryLog::All && !range.messages.is_empty();
+        if range.is_clean() && !logs {
             lock(&self.open).remove(&range.lease.token);
             lock(&self.settled).push(range.lease.token);
             self.counts.count_done(range.messages.len() as u64);

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sqlstreams_schema::DeliveryLog;
+
 use super::range::Range;
 use super::session::Session;
 use crate::backend::{ExceptionNext, ExceptionParams, ProgressParams, SettleParams};
 use crate::error::Recovery;
+use crate::identity::MessageId;
 use crate::message::StoredMessage;
 
 /// Records the range's messages in trouble and parked versions, and ends its lease; tries until it is
@@ -23,6 +26,8 @@ pub(crate) async fn settle(session: &Arc<Session>, range: &Arc<Range>) {
         token: range.lease.token,
         exceptions,
         parked: range.parked.clone(),
+        log: session.delivery_log,
+        handled: handled(session, range),
         now: None,
     };
     let settled = loop {
@@ -46,9 +51,16 @@ pub(crate) async fn settle(session: &Arc<Session>, range: &Arc<Range>) {
         for exception in &params.exceptions {
             session.counts.count(&exception.next);
         }
-        session.trouble.notify_one();
+        if !params.exceptions.is_empty() {
+            session.trouble.notify_one();
+        }
     }
     session.news.notify_one();
+}
+
+/// The range's handled messages, where the group's delivery log keeps those.
+fn handled(session: &Session, range: &Range) -> Vec<MessageId> {
+    if session.delivery_log == DeliveryLog::All { range.handled() } else { Vec::new() }
 }
 
 pub(crate) fn exception(message: &StoredMessage, next: ExceptionNext) -> ExceptionParams {
@@ -61,6 +73,9 @@ pub(crate) async fn give_back(session: &Arc<Session>) {
     let ranges: Vec<_> = session.open_ranges().into_iter().filter(|range| range.give_back()).collect();
     for range in &ranges {
         range.dropped.raise();
+    }
+    for range in &ranges {
+        log_handled(session, range).await;
     }
     let progress: Vec<_> =
         ranges.iter().map(|range| ProgressParams { token: range.lease.token, done: range.done_intervals() }).collect();
@@ -76,5 +91,17 @@ pub(crate) async fn give_back(session: &Arc<Session>) {
         }
         Err(err) => tracing::warn!(stream = %session.stream_name, group = %session.group_name, error = %err,
             "ranges could not be given back; others take them when this process's presence has expired"),
+    }
+}
+
+/// Others get only the rest of the range, so that nobody else logs what is handled.
+async fn log_handled(session: &Arc<Session>, range: &Range) {
+    let handled = handled(session, range);
+    if handled.is_empty() {
+        return;
+    }
+    if let Err(err) = session.store.delivery_append(session.stream, range.lease.token, &handled).await {
+        tracing::warn!(stream = %session.stream_name, group = %session.group_name, error = %err,
+            "handled messages are missing in the delivery log");
     }
 }

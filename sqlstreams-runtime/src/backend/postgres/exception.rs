@@ -7,13 +7,14 @@ use sqlx::postgres::PgRow;
 
 use super::lease::next_row;
 use super::{PostgresBackend, message, value};
-use crate::backend::{ExceptionRow, ExceptionSettleParams, ExceptionTakeParams};
+use crate::backend::{ExceptionRow, ExceptionSettleParams, ExceptionTakeParams, logged};
 use crate::error::Error;
 use crate::identity::{GroupId, LeaseToken, MessageId, StreamId};
 
 pub(super) async fn take(backend: &PostgresBackend, params: &ExceptionTakeParams) -> Result<Vec<ExceptionRow>, Error> {
     const DOING: &str = "taking messages in trouble";
     let state = backend.stream(params.stream);
+    let orphans = backend.wake.taking_orphan_turn();
     let mut connection = backend.engine(DOING).await?;
     let rows = sqlx::query(state.statements.exception_take.clone())
         .bind(params.group.0)
@@ -25,6 +26,7 @@ pub(super) async fn take(backend: &PostgresBackend, params: &ExceptionTakeParams
         .bind(value::now(params.now))
         .bind(params.suspects)
         .bind(value::now(params.due_from))
+        .bind(orphans)
         .fetch_all(&mut *connection)
         .await
         .and_then(|rows| rows.iter().map(taken).collect());
@@ -58,6 +60,7 @@ pub(super) async fn settle(backend: &PostgresBackend, params: &ExceptionSettlePa
         .bind(next.iter().map(|next| next.1).collect::<Vec<_>>())
         .bind(next.iter().map(|next| next.2).collect::<Vec<_>>())
         .bind(value::now(params.now))
+        .bind(logged(params.log))
         .execute(&mut *connection)
         .await;
     connection.answer(DOING, result.map(|_| ()))

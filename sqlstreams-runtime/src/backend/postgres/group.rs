@@ -29,6 +29,7 @@ async fn register_on(
         .bind(params.key_policy)
         .bind(&params.retry)
         .bind(timeout)
+        .bind(params.delivery_log)
         .execute(&mut *tx)
         .await?;
     let row = sqlx::query(statements.group_lock.clone())
@@ -37,6 +38,7 @@ async fn register_on(
         .bind(&params.retry)
         .bind(timeout)
         .bind(&params.bindings)
+        .bind(params.delivery_log)
         .fetch_one(&mut *tx)
         .await?;
     let id = GroupId(row.try_get(0)?);
@@ -48,7 +50,11 @@ async fn register_on(
         return Ok(GroupRow { id, key_policy, registered: Registered::Joined });
     }
     if numbers_differ {
-        let update = sqlx::query(backend.shared.group_update.clone()).bind(id.0).bind(&params.retry).bind(timeout);
+        let update = sqlx::query(backend.shared.group_update.clone())
+            .bind(id.0)
+            .bind(&params.retry)
+            .bind(timeout)
+            .bind(params.delivery_log);
         update.execute(&mut *tx).await?;
     }
     if bindings_differ {

@@ -10,7 +10,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 use super::template::Names;
 use super::{
-    Backend, ClaimParams, ClaimRow, DeadLetterRow, DiscardScope, ExceptionRow, ExceptionSettleParams,
+    AttemptRow, Backend, ClaimParams, ClaimRow, DeadLetterRow, DiscardScope, ExceptionRow, ExceptionSettleParams,
     ExceptionTakeParams, GroupParams, GroupRow, LeaseRow, LetterBatch, LetterCounts, LetterParams, LetterRow,
     PositionRow, PresenceParams, ProgressParams, ReadParams, SettleParams, StallCause, StreamParams, StreamRow,
 };
@@ -22,6 +22,7 @@ use crate::time::Timestamp;
 mod claim;
 mod connection;
 mod cursor;
+mod delivery;
 mod error;
 mod exception;
 mod group;
@@ -266,6 +267,18 @@ impl Backend for PostgresBackend {
     }
     async fn cursor_position(&self, stream: StreamId, group: GroupId) -> Result<PositionRow, Error> {
         cursor::position(self, stream, group).await
+    }
+    async fn delivery_append(&self, stream: StreamId, token: LeaseToken, handled: &[MessageId]) -> Result<(), Error> {
+        delivery::append(self, stream, token, handled).await
+    }
+    async fn delivery_list(
+        &self,
+        stream: StreamId,
+        group: GroupId,
+        message: MessageId,
+        limit: i64,
+    ) -> Result<Vec<AttemptRow>, Error> {
+        delivery::list(self, stream, group, message, limit).await
     }
     async fn partition_ensure(&self, stream: StreamId) -> Result<Option<MessageId>, Error> {
         partition::ensure(self, stream, 0).await.map(Some)

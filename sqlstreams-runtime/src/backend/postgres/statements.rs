@@ -34,6 +34,8 @@ statements! {
         cursor_observe,
         cursor_position,
         cursor_stall,
+        delivery_append,
+        delivery_list,
         exception_due,
         exception_return,
         exception_settle,

@@ -7,7 +7,7 @@ use sqlx::sqlite::SqliteRow;
 
 use super::connection::Durability::Durable;
 use super::{SqliteBackend, error, message, value};
-use crate::backend::{ExceptionRow, ExceptionSettleParams, ExceptionTakeParams};
+use crate::backend::{ExceptionRow, ExceptionSettleParams, ExceptionTakeParams, logged};
 use crate::error::Error;
 use crate::identity::{GroupId, LeaseToken, MessageId, StreamId};
 use crate::time::Timestamp;
@@ -65,11 +65,15 @@ pub(super) async fn settle(backend: &SqliteBackend, params: &ExceptionSettlePara
             (exception.message.0, next, wait, error)
         })
         .collect();
-    let settle = sqlx::query(state.transactions.exception_settle.clone())
+    let logged = logged(params.log);
+    let transactions = &state.transactions;
+    let text = if logged.is_empty() { &transactions.exception_settle } else { &transactions.exception_settle_logged };
+    let settle = sqlx::query(text.clone())
         .bind(params.group.0)
         .bind(params.token.0)
         .bind(value::json(&outcomes))
         .bind(value::now(params.now));
+    let settle = if logged.is_empty() { settle } else { settle.bind(value::json(&logged)) };
     backend.connections.write(Durable, "settling messages in trouble", settle).await.map(|_| ())
 }
 

@@ -20,21 +20,27 @@ pub(super) async fn register(backend: &SqliteBackend, params: &GroupParams) -> R
         .bind(params.name.as_str())
         .bind(params.key_policy)
         .bind(&params.retry)
-        .bind(timeout);
+        .bind(timeout)
+        .bind(params.delivery_log);
     let created = tx.run(create).await?.changes > 0;
     let lock = sqlx::query(statements.group_lock.clone())
         .bind(params.stream.0)
         .bind(params.name.as_str())
         .bind(&params.retry)
         .bind(timeout)
-        .bind(&bindings);
+        .bind(&bindings)
+        .bind(params.delivery_log);
     let stored = stored(&tx.run(lock).await?.rows).map_err(|err| error::map(DOING, err))?;
     let id = stored.id;
     if stored.key_policy != params.key_policy {
         return Ok(GroupRow { id, key_policy: stored.key_policy, registered: Registered::Joined });
     }
     if stored.numbers_differ {
-        let update = sqlx::query(backend.shared.group_update.clone()).bind(id.0).bind(&params.retry).bind(timeout);
+        let update = sqlx::query(backend.shared.group_update.clone())
+            .bind(id.0)
+            .bind(&params.retry)
+            .bind(timeout)
+            .bind(params.delivery_log);
         tx.run(update).await?;
     }
     if stored.bindings_differ {

@@ -13,7 +13,7 @@ use sqlx::{ConnectOptions, Row, Sqlite};
 
 use super::template::Names;
 use super::{
-    Backend, ClaimParams, ClaimRow, DeadLetterRow, DiscardScope, ExceptionRow, ExceptionSettleParams,
+    AttemptRow, Backend, ClaimParams, ClaimRow, DeadLetterRow, DiscardScope, ExceptionRow, ExceptionSettleParams,
     ExceptionTakeParams, GroupParams, GroupRow, LeaseRow, LetterBatch, LetterCounts, LetterParams, LetterRow,
     PositionRow, PresenceParams, ProgressParams, ReadParams, SettleParams, StallCause, StreamParams, StreamRow,
 };
@@ -27,6 +27,7 @@ mod claim;
 mod connection;
 mod crowd;
 mod cursor;
+mod delivery;
 mod error;
 mod exception;
 mod group;
@@ -269,6 +270,18 @@ impl Backend for SqliteBackend {
     }
     async fn cursor_position(&self, stream: StreamId, group: GroupId) -> Result<PositionRow, Error> {
         cursor::position(self, stream, group).await
+    }
+    async fn delivery_append(&self, stream: StreamId, token: LeaseToken, handled: &[MessageId]) -> Result<(), Error> {
+        delivery::append(self, stream, token, handled).await
+    }
+    async fn delivery_list(
+        &self,
+        stream: StreamId,
+        group: GroupId,
+        message: MessageId,
+        limit: i64,
+    ) -> Result<Vec<AttemptRow>, Error> {
+        delivery::list(self, stream, group, message, limit).await
     }
     async fn partition_ensure(&self, _stream: StreamId) -> Result<Option<MessageId>, Error> {
         Ok(None)

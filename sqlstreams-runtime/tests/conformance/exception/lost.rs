@@ -6,7 +6,7 @@ use sqlstreams_runtime::backend::{ExceptionNext, ExceptionTakeParams};
 use sqlstreams_runtime::identity::LeaseToken;
 
 use super::{FAR, MINUTE, Setting, due_in_order, ids};
-use crate::harness::{Installation, on_both, trouble};
+use crate::harness::{Installation, letter_params, on_both, trouble};
 
 on_both! {
     take_leaves_the_messages_of_live_owners_alone,
@@ -56,8 +56,8 @@ async fn take_buries_a_message_that_lost_too_many_owners(installation: &Installa
         assert_eq!(taken.len(), usize::from(loss < 3), "loss {loss}");
     }
     assert_eq!(setting.troubles().await, ["1 dead 1/1/0/3"]);
-    let dead = installation.backend.exception_dead(setting.stream, setting.group, MessageId(0), 10);
-    let dead = dead.await.expect("an answer");
+    let params = letter_params(setting.stream, setting.group);
+    let dead = installation.backend.letter_list(&params).await.expect("an answer");
     assert_eq!((dead.len(), dead[0].id.0), (1, 1));
     assert!(dead[0].error.contains("lost 3 times"), "{}", dead[0].error);
 }

@@ -14,7 +14,6 @@ create table "{schema}".stream_config (
     name text not null unique,
     message_key text,
     partition_size bigint not null check (partition_size >= 2),
-    delivery_log_mode text not null default 'failures' check (delivery_log_mode in ('off', 'failures', 'all')),
     created_at timestamptz not null default now(),
     updated_at timestamptz not null default now()
 );
@@ -38,6 +37,7 @@ create table "{schema}".consumer_group_config (
     key_policy text not null check (key_policy in ('parallel', 'exclusive', 'ordered')),
     retry json not null,
     timeout_us bigint not null,
+    delivery_log text not null default 'off' check (delivery_log in ('off', 'failures', 'all')),
     created_at timestamptz not null default now(),
     updated_at timestamptz not null default now(),
     unique (stream_id, name)
@@ -291,6 +291,7 @@ begin
             error text,
             attempted_at timestamptz not null default clock_timestamp()
         );
+        create index on "{schema}"."delivery_log_#" (consumer_group_id, message_id, id);
 
         create table "{schema}"."binding_config_#" (
             consumer_group_id bigint not null references "{schema}".consumer_group_config on delete cascade,

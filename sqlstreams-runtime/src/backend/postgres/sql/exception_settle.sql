@@ -1,6 +1,6 @@
 -- sqlstreams: exception.settle
 -- $1 group, $2 token, $3 ids, $4 next (done, retry, later, dead, return), $5 wait in microseconds, $6 errors,
--- $7 now or null. Rows that another owner took are left alone.
+-- $7 now or null, $8 outcomes to log. Rows that another owner took are left alone.
 with clock as materialized (
     select coalesce(timestamptz 'epoch' + $7::bigint * interval '1 microsecond', clock_timestamp()) as now
 ),
@@ -11,19 +11,28 @@ handled as (
     delete from "{schema}"."exception_queue_{stream}" e
     using outcome n
     where e.consumer_group_id = $1 and e.message_id = n.id and e.token = $2 and n.next = 'done'
+    returning e.message_id, e.attempts + 1 as attempt
+),
+again as (
+    update "{schema}"."exception_queue_{stream}" e
+    set status = case n.next when 'dead' then 'dead' else 'ready' end,
+        attempts = e.attempts + case n.next when 'return' then 0 else 1 end,
+        failures = e.failures + case when n.next in ('retry', 'dead') then 1 else 0 end,
+        failures_total = e.failures_total + case when n.next in ('retry', 'dead') then 1 else 0 end,
+        delays = e.delays + case n.next when 'later' then 1 else 0 end,
+        can_run_after = case n.next when 'dead' then null else c.now + n.wait * interval '1 microsecond' end,
+        first_failed_at = case when n.next in ('retry', 'dead') then coalesce(e.first_failed_at, c.now) else e.first_failed_at end,
+        died_at = case n.next when 'dead' then c.now end,
+        last_error = coalesce(n.error, e.last_error),
+        token = null,
+        presence_id = null,
+        updated_at = c.now
+    from outcome n, clock c
+    where e.consumer_group_id = $1 and e.message_id = n.id and e.token = $2 and n.next <> 'done'
+    returning e.message_id, e.attempts as attempt
 )
-update "{schema}"."exception_queue_{stream}" e
-set status = case n.next when 'dead' then 'dead' else 'ready' end,
-    attempts = e.attempts + case n.next when 'return' then 0 else 1 end,
-    failures = e.failures + case when n.next in ('retry', 'dead') then 1 else 0 end,
-    failures_total = e.failures_total + case when n.next in ('retry', 'dead') then 1 else 0 end,
-    delays = e.delays + case n.next when 'later' then 1 else 0 end,
-    can_run_after = case n.next when 'dead' then null else c.now + n.wait * interval '1 microsecond' end,
-    first_failed_at = case when n.next in ('retry', 'dead') then coalesce(e.first_failed_at, c.now) else e.first_failed_at end,
-    died_at = case n.next when 'dead' then c.now end,
-    last_error = coalesce(n.error, e.last_error),
-    token = null,
-    presence_id = null,
-    updated_at = c.now
-from outcome n, clock c
-where e.consumer_group_id = $1 and e.message_id = n.id and e.token = $2 and n.next <> 'done'
+insert into "{schema}"."delivery_log_{stream}" (consumer_group_id, message_id, attempt, status, error, attempted_at)
+select $1, s.message_id, s.attempt, n.next, n.error, c.now
+from (select * from handled union all select * from again) s
+join outcome n on n.id = s.message_id, clock c
+where n.next = any($8::text[])

@@ -2,22 +2,47 @@
 -- $1 group, $2 limit, $3 token, $4 presence, $5 versions, $6 lost owners until death, $7 now or null, $8 how many
 -- of those that lost an owner before: they are suspects, and only one that runs alone is known to be the killer;
 -- $9 due since, in microseconds, or null: a held snapshot keeps the index entries of all that was due before.
+-- $10 also look for owners whose presence row is gone.
 -- The time is a scalar subquery and not a join, so that the index gives rows in order and the scan ends at the limit.
 -- Durable: a message that kills its process is counted before it runs again.
 with clock as materialized (
     select coalesce(timestamptz 'epoch' + $7::bigint * interval '1 microsecond', clock_timestamp()) as now
 ),
-lost as materialized (
-    select e.message_id, e.kills + case when e.presence_id is null then 0 else 1 end as kills
+-- Found through the expired presences: an index of what is being run keeps, under a held snapshot, an entry for each
+-- run that ever was. Subqueries with an offset are looked up one by one, whatever the planner believes.
+candidate as materialized (
+    select e.message_id, e.token, e.kills
     from "{schema}"."exception_queue_{stream}" e
-    where e.consumer_group_id = $1 and e.status = 'inflight' and e.schema_version = any($5)
-        and not exists (
-            select from "{schema}".presence p
-            where p.id = e.presence_id and p.expires_at >= clock_timestamp()
-        )
-    order by e.message_id
+    where e.consumer_group_id = $1 and e.status = 'inflight' and e.presence_id is null and e.schema_version = any($5)
+    union all
+    select e.message_id, e.token, e.kills + 1
+    from "{schema}".presence p
+    cross join lateral (
+        select message_id, token, kills
+        from "{schema}"."exception_queue_{stream}"
+        where presence_id = p.id and status = 'inflight' and consumer_group_id = $1 and schema_version = any($5)
+        offset 0
+    ) e
+    where p.expires_at < clock_timestamp()
+    union all
+    select e.message_id, e.token, e.kills + 1
+    from "{schema}"."exception_queue_{stream}" e
+    where $10 and e.consumer_group_id = $1 and e.status = 'inflight' and e.schema_version = any($5)
+        and e.presence_id is not null
+        and not exists (select from "{schema}".presence p where p.id = e.presence_id)
+    order by message_id
     limit 1000
-    for update skip locked
+),
+-- What another process took meanwhile has another token and drops out at the lock.
+lost as materialized (
+    select c.message_id, c.kills
+    from candidate c
+    cross join lateral (
+        select message_id
+        from "{schema}"."exception_queue_{stream}"
+        where consumer_group_id = $1 and message_id = c.message_id and token = c.token
+        for update skip locked
+    ) e
 ),
 due_suspect as materialized (
     select e.message_id, e.kills
@@ -73,5 +98,7 @@ select t.message_id, t.attempts, t.failures, t.delays, t.kills, t.can_run_after,
     coalesce(m.payload_bytes, p.payload_bytes) as payload_bytes
 from taken t
 left join "{schema}"."message_log_{stream}" m on m.id = t.message_id
-left join "{schema}"."exception_payload_{stream}" p on p.message_id = t.message_id and m.id is null
+left join lateral (
+    select * from "{schema}"."exception_payload_{stream}" where m.id is null and message_id = t.message_id offset 0
+) p on true
 order by t.message_id

@@ -135,6 +135,7 @@ create table "{schema}delivery_log_{stream}" (
     error text,
     attempted_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000) as integer) * 1000)
 ) strict;
+create index "{schema}delivery_log_{stream}_message" on "{schema}delivery_log_{stream}" (consumer_group_id, message_id, id);
 
 create table "{schema}binding_config_{stream}" (
     consumer_group_id integer not null references "{schema}consumer_group_config" on delete cascade,

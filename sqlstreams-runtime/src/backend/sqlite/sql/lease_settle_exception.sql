@@ -1,5 +1,5 @@
 -- sqlstreams: lease.settle_exception
--- $1 token; $2 JSON, one array an exception: id, version, key, next (retry, later, dead, return), wait in
+-- $1 token; $2 JSON, one array an exception: id, version, key, next (done, retry, later, dead, return), wait in
 -- microseconds, error; $4 now in microseconds or null.
 insert into "{schema}exception_queue_{stream}" (
     consumer_group_id, message_id, status, schema_version, message_key, attempts, failures, failures_total,
@@ -21,5 +21,5 @@ cross join (
         value ->> 5 as error
     from json_each($2)
 ) n
-where l.token = $1
+where l.token = $1 and n.next <> 'done'
 on conflict (consumer_group_id, message_id) do nothing

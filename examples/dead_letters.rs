@@ -34,7 +34,7 @@ impl Handler for Shipping {
             // No retry makes this better.
             return Ok(Outcome::Dead("the order has no address".to_owned()));
         }
-        if order.number % 3 == 0 && !self.carrier_answers.load(Ordering::Acquire) {
+        if order.number.is_multiple_of(3) && !self.carrier_answers.load(Ordering::Acquire) {
             return Err("the carrier does not answer".into());
         }
         println!("order {:2} shipped at attempt {}", order.number, delivery.attempt() + 1);

@@ -6,7 +6,8 @@ use std::io::{BufRead, BufReader};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sqlstreams::{
-    BoxError, Client, Database, Delivery, Group, Handler, MessageId, Outcome, Postgres, RouteSegment, Sqlite, Stream,
+    BoxError, Client, Database, DeadLetterFilter, Delivery, Group, Handler, MessageId, Outcome, Postgres, RouteSegment,
+    Sqlite, Stream,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -140,7 +141,8 @@ async fn run<Db: Database>(client: Client<Db>) -> Result<(), BoxError> {
         let (done, retried, dead) = (group.done, group.retried, group.dead);
         println!("{:15} {done} handled, {retried} failures retried, {dead} dead", group.group);
     }
-    for letter in client.dead_letters::<EmailReceipts>(MessageId(0), 10).await? {
+    let letters = client.dead_letters::<EmailReceipts>().await?;
+    for letter in letters.list(&DeadLetterFilter::all(), MessageId(0), 10).await? {
         println!("dead letter     message {}: {}", letter.id, letter.error);
     }
     Ok(())

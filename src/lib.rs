@@ -56,9 +56,10 @@ pub use sqlstreams_derive::{Group, MessageKey, RouteSegment, Stream, bind, route
 pub use sqlstreams_runtime::migrate::Migration;
 pub use sqlstreams_runtime::schema::Start;
 pub use sqlstreams_runtime::{
-    BoxError, Client, Consumer, Database, DeadLetter, Delivery, Error, Group, GroupName, GroupSummary, Handler,
-    Headers, Kind, MessageId, MessageKey, Outcome, Position, Producer, Recovery, RoleKind, Roles, RouteSegment,
-    SegmentError, Stall, StallCause, Stream, StreamName, Timestamp,
+    Attempt, AttemptStatus, BoxError, Client, Consumer, Database, DeadLetter, DeadLetterErrors, DeadLetterFilter,
+    DeadLetters, Delivery, DiscardScope, Error, Group, GroupName, GroupSummary, Handler, Headers, Inspected, Kind,
+    MessageId, MessageKey, Outcome, Position, Producer, Recovery, RedriveGroup, RedrivePlan, Redriven, RoleKind, Roles,
+    RouteSegment, SegmentError, Stall, StallCause, Stream, StreamName, Timestamp, TroubleStatus,
 };
 
 /// The sqlx that this crate is built with: take transactions and pools from it.

@@ -57,6 +57,7 @@ const ONLY_IN: &[OnlyIn] = &[
     },
     OnlyIn { database: "postgres", name: "cursor_observe", reason: "SQLite's writers are serial: no fence" },
     OnlyIn { database: "postgres", name: "cursor_stall", reason: "SQLite's writers are serial: no fence" },
+    OnlyIn { database: "postgres", name: "group_gate", reason: "SQLite's transaction begins with the lock" },
     OnlyIn { database: "postgres", name: "migration_lock", reason: "SQLite's transaction begins with the lock" },
     OnlyIn { database: "postgres", name: "migration_schema", reason: "SQLite has no schemas" },
     OnlyIn { database: "postgres", name: "partition_ensure", reason: "SQLite's log has no partitions" },

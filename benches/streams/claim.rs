@@ -135,6 +135,7 @@ impl ClaimingGroup {
             key_policy: "parallel",
             retry: "{}".to_owned(),
             timeout: Duration::from_secs(30),
+            delivery_log: "off",
             bindings: Vec::new(),
             presence: None,
             start: StartParams::Head,

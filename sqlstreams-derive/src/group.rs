@@ -1,7 +1,9 @@
 use proc_macro2::{Span, TokenStream};
 use quote::ToTokens as _;
 use sqlstreams_codegen::{GroupDeclaration, Spanned, expand_group, expand_group_fallback};
-use sqlstreams_schema::{ConfigProblem, GroupConfig, KeyPolicy, RetryPolicy, Start, check_group_name, check_pattern};
+use sqlstreams_schema::{
+    ConfigProblem, DeliveryLog, GroupConfig, KeyPolicy, RetryPolicy, Start, check_group_name, check_pattern,
+};
 use syn::{Data, DeriveInput, LitStr, Path};
 
 use crate::args::{Arg, Args, Spec};
@@ -21,6 +23,7 @@ const SPEC: Spec = Spec {
         ("retry_max_delay", "retry_max_delay = \"5m\""),
         ("timeout", "timeout = \"30s\""),
         ("start", "start = \"head\""),
+        ("delivery_log", "delivery_log = \"failures\""),
         ("crate", "crate = \"my_crate::sqlstreams\""),
     ],
 };
@@ -84,6 +87,8 @@ fn declare(
     let keys = read_word(args, "keys", &KeyPolicy::ALL.map(|policy| (policy.as_str(), policy)), problems);
     let start = [("beginning", Start::Beginning), ("head", Start::Head)];
     let start = read_word(args, "start", &start, problems);
+    let modes = DeliveryLog::ALL.map(|mode| (mode.as_str(), mode));
+    let delivery_log = read_word(args, "delivery_log", &modes, problems);
     let defaults = GroupConfig::DEFAULT;
     let config = GroupConfig {
         bindings: &[],
@@ -91,6 +96,7 @@ fn declare(
         retry: read_retry(args, problems),
         timeout: args.duration("timeout", problems).unwrap_or(defaults.timeout),
         start: start.map_or(defaults.start, |start| start.value),
+        delivery_log: delivery_log.map_or(defaults.delivery_log, |mode| mode.value),
     };
     check_config(&config, args, problems);
     Some(GroupDeclaration {

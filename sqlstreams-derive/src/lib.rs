@@ -63,6 +63,7 @@ pub fn derive_stream(input: TokenStream) -> TokenStream {
 /// | `retry_max_delay = "5m"` | the longest delay | 5 min |
 /// | `timeout = "30s"` | how long one handler call may take | 30 s |
 /// | `start = "beginning"` or `"head"` | where a new group begins | `"beginning"` |
+/// | `delivery_log = "off"`, `"failures"` or `"all"` | which attempts leave a row in the delivery log | `"off"` |
 /// | `crate = "my::sqlstreams"` | the path to `sqlstreams`, for crates that re-export it | `::sqlstreams` |
 #[proc_macro_derive(Group, attributes(group))]
 pub fn derive_group(input: TokenStream) -> TokenStream {

@@ -3,9 +3,10 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::backend::{DeadLetterRow, PositionRow};
+use crate::backend::{AttemptRow, PositionRow};
 use crate::consume::{Consumer, Observations, Stall, Stalls, stalls};
 use crate::database::{Database, Roles};
+use crate::dead_letters::DeadLetters;
 use crate::error::{Error, Kind};
 use crate::group::Group;
 use crate::hub::Hub;
@@ -149,13 +150,24 @@ impl<Db: Database> Client<Db> {
         self.inner.store.cursor_position(stream, group).await
     }
 
-    /// At most `limit` dead letters of group `G` with ids above `after`, by id.
+    /// The dead letters of group `G`: to list, look into, redrive and discard. Registers the group if it is new.
     ///
     /// # Errors
     /// As registration.
-    pub async fn dead_letters<G: Group>(&self, after: MessageId, limit: u32) -> Result<Vec<DeadLetterRow>, Error> {
+    pub async fn dead_letters<G: Group>(&self) -> Result<DeadLetters<G>, Error> {
         let (stream, group) = self.group::<G>().await?;
-        self.inner.store.exception_dead(stream, group, after, i64::from(limit)).await
+        Ok(DeadLetters::new(self.inner.store.clone(), Arc::clone(&self.inner.stalls), stream, group))
+    }
+
+    /// The newest `limit` attempts of group `G` to handle a message, the newest first, as far as its delivery log
+    /// keeps them: `#[group(delivery_log = "failures")]` or `"all"`. A run whose process was lost leaves no row, and a
+    /// message that was handled in a range whose process was lost later may have none.
+    ///
+    /// # Errors
+    /// As registration.
+    pub async fn attempts<G: Group>(&self, message: MessageId, limit: u32) -> Result<Vec<AttemptRow>, Error> {
+        let (stream, group) = self.group::<G>().await?;
+        self.inner.store.delivery_list(stream, group, message, i64::from(limit)).await
     }
 
     async fn group<G: Group>(&self) -> Result<(StreamId, crate::identity::GroupId), Error> {

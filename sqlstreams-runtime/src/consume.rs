@@ -15,7 +15,7 @@ use crate::delivery::Delivery;
 use crate::error::{Error, Kind};
 use crate::group::{Group, Handler};
 use crate::hub::Hub;
-use crate::identity::{PresenceId, StreamId};
+use crate::identity::{GroupId, PresenceId, StreamId};
 use crate::message::Stream;
 use crate::migrate::BUILD;
 use crate::outcome::{BoxError, Outcome};
@@ -24,7 +24,7 @@ use crate::store::Store;
 
 mod binding;
 mod claim;
-mod decode;
+pub(crate) mod decode;
 mod dispatch;
 mod exception;
 mod gate;
@@ -54,6 +54,13 @@ pub(crate) type Stalls = Arc<std::sync::Mutex<Vec<std::sync::Weak<Session>>>>;
 pub(crate) fn stalls(stalls: &Stalls) -> Vec<Stall> {
     let sessions = lock(stalls);
     sessions.iter().filter_map(std::sync::Weak::upgrade).filter_map(|session| lock(&session.stall).clone()).collect()
+}
+
+/// Tells those of `stalls`' sessions that run `group` that messages in trouble are due.
+pub(crate) fn trouble(stalls: &Stalls, group: GroupId) {
+    for session in lock(stalls).iter().filter_map(std::sync::Weak::upgrade).filter(|session| session.group == group) {
+        session.trouble.notify_one();
+    }
 }
 
 /// A consuming process: groups with their handlers. Built by `Client::consumer`.

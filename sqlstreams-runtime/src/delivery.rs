@@ -64,7 +64,7 @@ impl Delivery {
         self.attempts
     }
 
-    /// Failures before this run, without the delays that a handler asked for.
+    /// Failures before this run and since the last redrive, without the delays that a handler asked for.
     pub fn failures(&self) -> u32 {
         self.failures
     }

@@ -3,7 +3,7 @@
 //!
 //! Left may not use right: vocabulary (`identity`, `time`, `message`, `group`, `delivery`, `outcome`,
 //! `error`, `migrate`, `role`) < `backend` < `store` < `hub`, `register` < `produce`,
-//! `consume` < `client`.
+//! `consume` < `dead_letters`, `client`.
 //!
 //! | word | meaning |
 //! |---|---|
@@ -22,6 +22,7 @@ pub mod backend;
 pub mod client;
 pub mod consume;
 mod database;
+pub mod dead_letters;
 pub mod delivery;
 pub mod error;
 pub mod group;
@@ -36,10 +37,14 @@ pub mod role;
 mod store;
 pub mod time;
 
-pub use backend::{DeadLetterRow as DeadLetter, PositionRow as Position, StallCause};
+pub use backend::{
+    AttemptRow as Attempt, AttemptStatus, DeadLetterFilter, DeadLetterRow as DeadLetter, DiscardScope,
+    PositionRow as Position, StallCause, TroubleStatus,
+};
 pub use client::{Client, Producer};
 pub use consume::{Consumer, GroupSummary, Stall};
 pub use database::{Database, Roles};
+pub use dead_letters::{DeadLetterErrors, DeadLetters, Inspected, RedriveGroup, RedrivePlan, Redriven};
 pub use delivery::Delivery;
 pub use error::{Error, Kind, Recovery};
 pub use group::{Group, Handler};

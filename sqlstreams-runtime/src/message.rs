@@ -149,8 +149,8 @@ impl Codec {
     }
 }
 
-/// A message before it has an id.
-#[derive(Clone, Debug)]
+/// A message before it has an id. Its `Debug` shows no payload and no headers.
+#[derive(Clone)]
 pub struct NewMessage {
     /// The encoded payload; JSON text for [`Codec::Json`].
     pub payload: String,
@@ -170,8 +170,8 @@ impl NewMessage {
     }
 }
 
-/// A message as the log holds it.
-#[derive(Clone, Debug)]
+/// A message as the log holds it. Its `Debug` shows no payload and no headers.
+#[derive(Clone)]
 pub struct StoredMessage {
     /// Its id.
     pub id: MessageId,
@@ -189,4 +189,42 @@ pub struct StoredMessage {
     pub headers: Option<Bytes>,
     /// The encoded payload; `None` where this build can't read the version and did not ask for it.
     pub payload: Option<Bytes>,
+}
+
+/// How many bytes there are, for a `Debug` that shows none of them.
+struct Hidden(Option<usize>);
+
+impl fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(bytes) => write!(f, "<{bytes} bytes>"),
+            None => f.write_str("None"),
+        }
+    }
+}
+
+impl fmt::Debug for NewMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewMessage")
+            .field("payload", &Hidden(Some(self.payload.len())))
+            .field("routing_key", &self.routing_key)
+            .field("message_key", &self.message_key)
+            .field("headers", &Hidden(self.headers.as_ref().map(String::len)))
+            .finish()
+    }
+}
+
+impl fmt::Debug for StoredMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoredMessage")
+            .field("id", &self.id)
+            .field("created_at", &self.created_at)
+            .field("schema_version", &self.schema_version)
+            .field("codec", &self.codec)
+            .field("routing_key", &self.routing_key)
+            .field("message_key", &self.message_key)
+            .field("headers", &Hidden(self.headers.as_ref().map(Bytes::len)))
+            .field("payload", &Hidden(self.payload.as_ref().map(Bytes::len)))
+            .finish()
+    }
 }

@@ -119,6 +119,7 @@ pub(crate) async fn group(
         key_policy: config.keys.as_str(),
         retry: retry(&config.retry),
         timeout: config.timeout,
+        delivery_log: config.delivery_log.as_str(),
         bindings: config.bindings.iter().map(|&pattern| pattern.to_owned()).collect(),
         presence,
         start: match start {

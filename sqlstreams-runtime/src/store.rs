@@ -6,14 +6,15 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use crate::backend::{
-    Backend, BindingParams, BindingRow, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams,
-    ExceptionTakeParams, GroupParams, GroupRow, KeyGateParams, KeyGateRow, LaneMove, LaneParams, LaneReadParams,
-    LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, ReturnParams, SettleParams, StallCause,
-    StreamParams, StreamRow,
+    AttemptRow, Backend, BindingParams, BindingRow, ClaimParams, ClaimRow, DeadLetterRow, DiscardScope, ExceptionRow,
+    ExceptionSettleParams, ExceptionTakeParams, GroupParams, GroupRow, KeyGateParams, KeyGateRow, LaneMove, LaneParams,
+    LaneReadParams, LeaseRow, LetterBatch, LetterCounts, LetterParams, LetterRow, PositionRow, PresenceParams,
+    ProgressParams, ReadParams, ReturnParams, SettleParams, StallCause, StreamParams, StreamRow,
 };
 use crate::error::{Error, Recovery};
 use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
 use crate::message::{NewMessage, StoredMessage};
+use crate::time::Timestamp;
 
 /// A backend with spans and retries around it.
 #[derive(Clone)]
@@ -96,7 +97,13 @@ port! {
     once "lane.end" lane_end(lane: &LaneParams, held_to: i64) -> bool;
     idempotent "exception.return" exception_return(stream: StreamId, group: GroupId, token: LeaseToken) -> ();
     idempotent "exception.due" exception_due(stream: StreamId, group: GroupId) -> Option<Duration>;
-    idempotent "exception.dead" exception_dead(stream: StreamId, group: GroupId, after: MessageId, limit: i64) -> Vec<DeadLetterRow>;
+    idempotent "letter.list" letter_list(params: &LetterParams) -> Vec<DeadLetterRow>;
+    idempotent "letter.count" letter_count(params: &LetterParams, payloads: bool) -> LetterCounts;
+    idempotent "letter.read" letter_read(stream: StreamId, group: GroupId, id: MessageId) -> Option<LetterRow>;
+    once "letter.redrive" letter_redrive(params: &LetterParams, spread: Duration, now: Option<Timestamp>) -> LetterBatch;
+    once "letter.discard" letter_discard(params: &LetterParams, scope: DiscardScope) -> LetterBatch;
+    once "delivery.append" delivery_append(stream: StreamId, token: LeaseToken, handled: &[MessageId]) -> ();
+    idempotent "delivery.list" delivery_list(stream: StreamId, group: GroupId, message: MessageId, limit: i64) -> Vec<AttemptRow>;
     once "cursor.observe" cursor_observe(stream: StreamId, groups: &[GroupId]) -> ();
     once "cursor.stall" cursor_stall(stream: StreamId, group: GroupId) -> Vec<StallCause>;
     idempotent "cursor.position" cursor_position(stream: StreamId, group: GroupId) -> PositionRow;

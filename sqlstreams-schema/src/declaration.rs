@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::policy::{KeyPolicy, RetryPolicy};
+use crate::policy::{DeliveryLog, KeyPolicy, RetryPolicy};
 
 /// What a group declares. Registration compares it with what is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,16 +16,19 @@ pub struct GroupConfig {
     pub timeout: Duration,
     /// Where the group begins when it is registered for the first time.
     pub start: Start,
+    /// Which attempts leave a row in the group's delivery log.
+    pub delivery_log: DeliveryLog,
 }
 
 impl GroupConfig {
-    /// The whole stream from its beginning, in parallel, with the default retries and 30 seconds a call.
+    /// The whole stream from its beginning, in parallel, with the default retries, 30 seconds a call and no delivery log.
     pub const DEFAULT: GroupConfig = GroupConfig {
         bindings: &[],
         keys: KeyPolicy::Parallel,
         retry: RetryPolicy::DEFAULT,
         timeout: Duration::from_secs(30),
         start: Start::Beginning,
+        delivery_log: DeliveryLog::Off,
     };
 
     /// Checks that the numbers fit each other.

@@ -27,7 +27,7 @@ pub use crate::declaration::{ConfigProblem, GroupConfig, Start};
 pub use crate::duration::{DurationProblem, parse_duration};
 pub use crate::name::{MAX_NAME_BYTES, NameProblem, check_group_name, check_stream_name};
 pub use crate::pattern::{PatternProblem, check_pattern, pattern_matches, pattern_to_regex};
-pub use crate::policy::{KeyPolicy, RetryPolicy};
+pub use crate::policy::{DeliveryLog, KeyPolicy, RetryPolicy};
 pub use crate::route::{MAX_SEGMENT_BYTES, MAX_SEGMENTS, Route, RoutePart, SegmentProblem, check_segment};
 pub use crate::sentence::Sentence;
 pub use crate::shape::{Shape, ShapeProblem};

@@ -36,6 +36,37 @@ impl KeyPolicy {
     }
 }
 
+/// Which attempts of a group leave a row in its delivery log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DeliveryLog {
+    /// None: a message that succeeds costs no row.
+    #[default]
+    Off,
+    /// Those that did not succeed.
+    Failures,
+    /// All.
+    All,
+}
+
+impl DeliveryLog {
+    /// Every mode.
+    pub const ALL: [DeliveryLog; 3] = [DeliveryLog::Off, DeliveryLog::Failures, DeliveryLog::All];
+
+    /// Returns the word that declarations use.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            DeliveryLog::Off => "off",
+            DeliveryLog::Failures => "failures",
+            DeliveryLog::All => "all",
+        }
+    }
+
+    /// Reads the word that declarations use.
+    pub fn parse(text: &str) -> Option<DeliveryLog> {
+        DeliveryLog::ALL.into_iter().find(|mode| mode.as_str() == text)
+    }
+}
+
 /// When a message that failed is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
@@ -108,6 +139,15 @@ mod tests {
         assert_eq!(KeyPolicy::parse("Ordered"), None);
         assert!(!KeyPolicy::Parallel.needs_key());
         assert!(KeyPolicy::Exclusive.needs_key() && KeyPolicy::Ordered.needs_key());
+    }
+
+    #[test]
+    fn the_words_of_delivery_logs_read_back() {
+        for mode in DeliveryLog::ALL {
+            assert_eq!(DeliveryLog::parse(mode.as_str()), Some(mode));
+        }
+        assert_eq!(DeliveryLog::parse("success"), None);
+        assert_eq!(DeliveryLog::default(), DeliveryLog::Off);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
-use sqlstreams_schema::{KeyPolicy, RetryPolicy, Start};
+use sqlstreams_schema::{DeliveryLog, KeyPolicy, RetryPolicy, Start};
 use std::time::Duration;
 use syn::{Generics, Ident, Path};
 
@@ -56,6 +56,11 @@ fn expand_config(private: &TokenStream, group: &GroupDeclaration) -> TokenStream
         Start::Id(id) => quote!(Id(#id)),
         Start::Time(time) => quote!(Time(#time)),
     };
+    let delivery_log = match group.config.delivery_log {
+        DeliveryLog::Off => quote!(Off),
+        DeliveryLog::Failures => quote!(Failures),
+        DeliveryLog::All => quote!(All),
+    };
     quote! {
         #private::GroupConfig {
             bindings: &[#(#bindings),*],
@@ -63,6 +68,7 @@ fn expand_config(private: &TokenStream, group: &GroupDeclaration) -> TokenStream
             retry: #retry,
             timeout: #timeout,
             start: #private::Start::#start,
+            delivery_log: #private::DeliveryLog::#delivery_log,
         }
     }
 }

@@ -121,6 +121,7 @@ fn every_part_of_a_group_is_written_out() {
         "Duration :: new (1u64 , 500000000u32)",
         "Start :: Id (7i64)",
         "KeyPolicy :: Ordered",
+        "DeliveryLog :: Off",
         "retries : 5u32",
         "assert_binding",
         "assert_key_policy",

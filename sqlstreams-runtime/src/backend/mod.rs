@@ -4,18 +4,31 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use sqlstreams_schema::DeliveryLog;
 
-use crate::error::{Error, Kind};
+use crate::error::Error;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use crate::error::Kind;
 use crate::identity::{GroupId, GroupName, LeaseToken, MessageId, PresenceId, StreamId, StreamName};
 use crate::message::{NewMessage, StoredMessage};
 use crate::time::Timestamp;
 
+mod delivery;
+mod letter;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) mod template;
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) use delivery::logged;
+pub use delivery::{AttemptRow, AttemptStatus};
+pub use letter::{
+    DeadLetterFilter, DeadLetterRow, DiscardScope, LetterBatch, LetterCountRow, LetterCounts, LetterParams, LetterRow,
+    TroubleStatus,
+};
 
 /// What a stream's registration stores.
 #[derive(Clone, Debug)]
@@ -79,6 +92,8 @@ pub struct GroupParams {
     pub retry: String,
     /// The handler's time limit.
     pub timeout: Duration,
+    /// `off`, `failures` or `all`.
+    pub delivery_log: &'static str,
     /// The patterns that the group listens to; none means the whole stream.
     pub bindings: Vec<String>,
     /// The declaring process, if it consumes.
@@ -327,6 +342,10 @@ pub struct SettleParams {
     pub exceptions: Vec<ExceptionParams>,
     /// Versions in the range that this build can't read: (version, low, high].
     pub parked: Vec<(i32, i64, i64)>,
+    /// Which outcomes the delivery log gets a row of.
+    pub log: DeliveryLog,
+    /// Its handled messages, where the log keeps those.
+    pub handled: Vec<MessageId>,
     /// The time, for tests; the database's clock otherwise.
     pub now: Option<Timestamp>,
 }
@@ -351,6 +370,8 @@ pub struct ExceptionTakeParams {
     pub suspects: i64,
     /// After this many lost owners a message is dead.
     pub max_kills: i32,
+    /// Only what became due at this time or later, suspects aside; everything when it is `None`.
+    pub due_from: Option<Timestamp>,
     /// The time, for tests.
     pub now: Option<Timestamp>,
 }
@@ -358,10 +379,12 @@ pub struct ExceptionTakeParams {
 /// A message in trouble that was taken.
 #[derive(Clone, Debug)]
 pub struct ExceptionRow {
-    /// The message; `None` when the log does not hold it any more.
+    /// The message, as the log holds it or as it was copied; `None` when neither is there.
     pub message: Option<StoredMessage>,
     /// Its id.
     pub id: MessageId,
+    /// When it became due.
+    pub due: Timestamp,
     /// Outcomes recorded so far.
     pub attempts: i32,
     /// Failures since the last redrive.
@@ -454,6 +477,8 @@ pub struct ExceptionSettleParams {
     pub token: LeaseToken,
     /// Each message with what happens next.
     pub exceptions: Vec<ExceptionParams>,
+    /// Which outcomes the delivery log gets a row of.
+    pub log: DeliveryLog,
     /// The time, for tests.
     pub now: Option<Timestamp>,
 }
@@ -508,21 +533,6 @@ pub struct PositionRow {
     pub dead: i64,
     /// Ranges that wait for a build that reads their version.
     pub parked: i64,
-}
-
-/// A dead letter, without its payload.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeadLetterRow {
-    /// The message.
-    pub id: MessageId,
-    /// Its version.
-    pub schema_version: u32,
-    /// Its key.
-    pub message_key: Option<String>,
-    /// Runs whose outcome was recorded.
-    pub attempts: u32,
-    /// Why it is dead.
-    pub error: String,
 }
 
 /// The operations of the engine on one installation. "Idempotent" says whether a call whose answer was
@@ -658,14 +668,40 @@ pub trait Backend: Send + Sync + 'static {
     /// Where the group stands. Idempotent.
     async fn cursor_position(&self, stream: StreamId, group: GroupId) -> Result<PositionRow, Error>;
 
-    /// The group's dead letters, oldest id first, after `after`. Idempotent.
-    async fn exception_dead(
+    /// The group's dead letters, by id. Idempotent.
+    async fn letter_list(&self, params: &LetterParams) -> Result<Vec<DeadLetterRow>, Error>;
+
+    /// The group's dead letters by error and version, at most `limit` of these; with `payloads`, also whose
+    /// payload is still there, which takes a look for each letter. Idempotent.
+    async fn letter_count(&self, params: &LetterParams, payloads: bool) -> Result<LetterCounts, Error>;
+
+    /// A message in trouble, dead or not, with its payload. Idempotent.
+    async fn letter_read(&self, stream: StreamId, group: GroupId, id: MessageId) -> Result<Option<LetterRow>, Error>;
+
+    /// Makes one page of dead letters ready again, each due at random within `spread`, durable; one whose payload is
+    /// gone stays dead. Not idempotent: a letter may be dead again before the call is repeated.
+    async fn letter_redrive(
+        &self,
+        params: &LetterParams,
+        spread: Duration,
+        now: Option<Timestamp>,
+    ) -> Result<LetterBatch, Error>;
+
+    /// Removes one page of messages in trouble, durable; an owner of one that is being run changes nothing any more.
+    /// Not idempotent: the answer counts only its own.
+    async fn letter_discard(&self, params: &LetterParams, scope: DiscardScope) -> Result<LetterBatch, Error>;
+
+    /// Adds handled messages of a lease to the delivery log, durable, when the lease is the caller's. Not idempotent.
+    async fn delivery_append(&self, stream: StreamId, token: LeaseToken, handled: &[MessageId]) -> Result<(), Error>;
+
+    /// The logged attempts of one message, at most `limit`, the newest first. Idempotent.
+    async fn delivery_list(
         &self,
         stream: StreamId,
         group: GroupId,
-        after: MessageId,
+        message: MessageId,
         limit: i64,
-    ) -> Result<Vec<DeadLetterRow>, Error>;
+    ) -> Result<Vec<AttemptRow>, Error>;
 
     /// Makes room ahead of the producers; answers the first id without room, if there is such a bound. Idempotent.
     async fn partition_ensure(&self, stream: StreamId) -> Result<Option<MessageId>, Error>;

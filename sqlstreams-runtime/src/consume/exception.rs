@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
@@ -15,10 +15,13 @@ use crate::backend::{ExceptionNext, ExceptionParams, ExceptionRow, ExceptionSett
 use crate::delivery::Delivery;
 use crate::error::{Error, Recovery};
 use crate::identity::{LeaseToken, MessageId};
+use crate::time::Timestamp;
 
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 const AFTER_ERROR: Duration = Duration::from_millis(250);
 const MOST_TAKEN: usize = 100;
+/// So often due messages are looked for from the beginning.
+const WHOLE_LOOK: Duration = Duration::from_secs(10);
 /// Lost owners until a message is dead.
 pub(crate) const MAX_KILLS: i32 = 3;
 
@@ -38,15 +41,50 @@ impl Drop for Alone {
     }
 }
 
+/// Where the next look for due messages begins: where the last one ended. A snapshot that somebody holds keeps the
+/// index entries of everything that was due before, and a look from the beginning walks them all.
+///
+/// What becomes due below it, as a row that another process let go, is found by a look from the beginning: after a
+/// look that found less than it asked for, and at the latest every ten seconds.
+struct Bound {
+    from: Option<Timestamp>,
+    whole_look: Instant,
+}
+
+impl Bound {
+    fn new(now: Instant) -> Self {
+        Self { from: None, whole_look: now }
+    }
+
+    /// Where a look that is made now begins.
+    fn next(&mut self, now: Instant) -> Option<Timestamp> {
+        if now.saturating_duration_since(self.whole_look) >= WHOLE_LOOK {
+            self.from = None;
+        }
+        if self.from.is_none() {
+            self.whole_look = now;
+        }
+        self.from
+    }
+
+    /// Takes note of what a look for `limit` due messages found.
+    fn found(&mut self, rows: &[ExceptionRow], limit: i64) {
+        let due = rows.iter().filter(|row| row.kills == 0).map(|row| row.due);
+        let full = i64::try_from(due.clone().count()).unwrap_or(i64::MAX) >= limit;
+        self.from = if full { due.max() } else { None };
+    }
+}
+
 /// Runs due messages until the session closes.
 pub(crate) async fn run(session: Arc<Session>) -> Result<(), Error> {
     // Messages in trouble have at most as many places as fresh ones; the session's permits bound both together.
     // One more is for suspects.
     let places = Arc::new(Semaphore::new(session.concurrency.min(MOST_TAKEN) + 1));
     let suspect = Arc::new(AtomicBool::new(false));
+    let mut bound = Bound::new(Instant::now());
     let mut told = true;
     while !session.closing.is_raised() {
-        let wait = match step(&session, &places, &suspect, told).await {
+        let wait = match step(&session, &places, &suspect, &mut bound, told).await {
             Ok(wait) => wait,
             Err(err) if err.recovery() == Recovery::Permanent => return Err(err),
             Err(err) => {
@@ -70,6 +108,7 @@ async fn step(
     session: &Arc<Session>,
     places: &Arc<Semaphore>,
     suspect: &Arc<AtomicBool>,
+    bound: &mut Bound,
     told: bool,
 ) -> Result<Duration, Error> {
     let free = places.available_permits();
@@ -86,6 +125,7 @@ async fn step(
         suspects: i64::from(!suspect.load(Ordering::Acquire)),
         versions: session.versions.clone(),
         max_kills: MAX_KILLS,
+        due_from: bound.next(Instant::now()),
         now: None,
     };
     let rows = match session.store.exception_take(&params).await {
@@ -98,6 +138,7 @@ async fn step(
             return Err(err);
         }
     };
+    bound.found(&rows, params.limit);
     let (full, none) = (rows.len() + 1 >= free, rows.is_empty());
     for row in rows {
         let Ok(place) = Arc::clone(places).try_acquire_owned() else { break };
@@ -142,6 +183,7 @@ async fn run_one(session: &Arc<Session>, token: LeaseToken, row: ExceptionRow) {
         group: session.group,
         token,
         exceptions: vec![exception],
+        log: session.delivery_log,
         now: None,
     };
     match session.store.exception_settle(&params).await {
@@ -197,4 +239,55 @@ async fn handle(session: &Arc<Session>, row: ExceptionRow, dropped: &Signal) -> 
 /// A message that goes back unhandled.
 fn returned(id: MessageId) -> ExceptionParams {
     ExceptionParams { message: id, schema_version: 0, message_key: None, held_to: None, next: ExceptionNext::Return }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(dues: &[(i64, i32)]) -> Vec<ExceptionRow> {
+        let row = |&(due, kills): &(i64, i32)| ExceptionRow {
+            message: None,
+            id: MessageId(due),
+            due: Timestamp(due),
+            attempts: 1,
+            failures: 1,
+            delays: 0,
+            kills,
+            held_to: None,
+            message_key: None,
+        };
+        dues.iter().map(row).collect()
+    }
+
+    #[test]
+    fn a_full_look_moves_the_bound_and_a_short_one_drops_it() {
+        let now = Instant::now();
+        let mut bound = Bound::new(now);
+        assert_eq!(bound.next(now), None);
+        bound.found(&rows(&[(30, 0), (10, 0), (20, 0), (90, 1)]), 3);
+        assert_eq!(bound.next(now), Some(Timestamp(30)), "a suspect's time does not count");
+        bound.found(&rows(&[(40, 0), (50, 0), (90, 1)]), 3);
+        assert_eq!(bound.next(now), None, "a suspect does not make a look full");
+        bound.found(&[], 3);
+        assert_eq!(bound.next(now), None);
+    }
+
+    #[test]
+    fn every_ten_seconds_a_look_begins_at_the_beginning() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let mut bound = Bound::new(start);
+        let look = |bound: &mut Bound, millis| {
+            let from = bound.next(at(millis));
+            bound.found(&rows(&[(7, 0)]), 1);
+            from
+        };
+        assert_eq!(look(&mut bound, 0), None);
+        assert_eq!(look(&mut bound, 1), Some(Timestamp(7)));
+        assert_eq!(look(&mut bound, 9_999), Some(Timestamp(7)));
+        assert_eq!(look(&mut bound, 10_000), None);
+        assert_eq!(look(&mut bound, 19_999), Some(Timestamp(7)), "the ten seconds begin anew");
+        assert_eq!(look(&mut bound, 20_000), None);
+    }
 }

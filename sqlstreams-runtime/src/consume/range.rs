@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::signal::Signal;
 use crate::backend::LeaseRow;
+use crate::identity::MessageId;
 use crate::message::StoredMessage;
 use crate::outcome::Verdict;
 
@@ -118,6 +119,12 @@ impl Range {
         self.done[index / 64].load(Ordering::Acquire) >> (index % 64) & 1 == 1
     }
 
+    /// The messages that are handled for good.
+    pub(crate) fn handled(&self) -> Vec<MessageId> {
+        let messages = self.messages.iter().enumerate();
+        messages.filter(|(index, _)| self.is_done(*index)).map(|(_, message)| message.id).collect()
+    }
+
     /// How many messages are handled for good.
     pub(crate) fn done_count(&self) -> usize {
         self.done.iter().map(|word| word.load(Ordering::Acquire).count_ones() as usize).sum()
@@ -162,7 +169,7 @@ pub(crate) fn contains(intervals: &[(i64, i64)], id: i64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::{LeaseToken, MessageId};
+    use crate::identity::LeaseToken;
     use crate::time::Timestamp;
 
     fn message(id: i64) -> StoredMessage {
@@ -193,6 +200,7 @@ mod tests {
         assert_eq!(range.progress(), None);
         assert!(range.finish(3, Verdict::Done));
         assert_eq!(range.progress(), Some(vec![(1, 3), (7, 8)]));
+        assert_eq!(range.handled(), [MessageId(2), MessageId(3), MessageId(8)]);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sqlstreams_schema::DeliveryLog;
+
 use super::claim::{admit, find, range, read};
 use super::gate;
 use super::range::contains;
@@ -124,7 +126,16 @@ async fn quarantine(session: &Arc<Session>, lease: LeaseRow) -> Result<(), Error
         .filter(|message| !contains(&lease.done, message.id.0))
         .map(|message| super::settle::exception(message, ExceptionNext::Return))
         .collect();
-    let params = SettleParams { stream: session.stream, token: lease.token, exceptions, parked, now: None };
+    let params = SettleParams {
+        stream: session.stream,
+        token: lease.token,
+        exceptions,
+        parked,
+        // Nothing of it ran to an end.
+        log: DeliveryLog::Off,
+        handled: Vec::new(),
+        now: None,
+    };
     session.store.lease_settle(&params).await?;
     session.forget(lease.token);
     session.trouble.notify_one();

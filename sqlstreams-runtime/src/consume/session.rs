@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sqlstreams_schema::{GroupConfig, KeyPolicy, RetryPolicy};
+use sqlstreams_schema::{DeliveryLog, GroupConfig, KeyPolicy, RetryPolicy};
 use tokio::sync::{Notify, Semaphore, oneshot};
 
 use super::binding::Bindings;
@@ -106,6 +106,7 @@ pub(crate) struct Session {
     pub(crate) versions: Vec<i32>,
     pub(crate) retry: RetryPolicy,
     pub(crate) timeout: Duration,
+    pub(crate) delivery_log: DeliveryLog,
     pub(crate) concurrency: usize,
     /// A permit a running handler.
     pub(crate) permits: Arc<Semaphore>,
@@ -219,6 +220,7 @@ impl Session {
             versions: vec![params.version.cast_signed()],
             retry: params.config.retry,
             timeout: params.config.timeout,
+            delivery_log: params.config.delivery_log,
             concurrency: params.concurrency,
             permits: Arc::new(Semaphore::new(params.concurrency)),
             queue: Mutex::default(),
@@ -381,11 +383,13 @@ impl Session {
             return;
         }
         lock(&self.pace).handled(range.messages.len(), range.took());
+        // With a row a message to write, its own settlement ends the lease, and not the next claim.
+        let logs = self.delivery_log == DeliveryLog::All && !range.messages.is_empty();
         if let Some(keyed) = &self.keyed {
             keyed.finished(range);
             let session = Arc::clone(self);
             self.settlements.spawn(async move { super::settle::settle_in_order(&session).await });
-        } else if range.is_clean() {
+        } else if range.is_clean() && !logs {
             lock(&self.open).remove(&range.lease.token);
             lock(&self.settled).push(range.lease.token);
             self.counts.count_done(range.messages.len() as u64);

@@ -5,10 +5,13 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sqlstreams_schema::DeliveryLog;
+
 use super::range::Range;
 use super::session::Session;
 use crate::backend::{ExceptionNext, ExceptionParams, ProgressParams, ReturnParams, SettleParams};
 use crate::error::Recovery;
+use crate::identity::MessageId;
 use crate::message::StoredMessage;
 use crate::outcome::Verdict;
 
@@ -24,6 +27,8 @@ pub(crate) async fn settle(session: &Arc<Session>, range: &Arc<Range>) {
         token: range.lease.token,
         exceptions,
         parked: range.parked.clone(),
+        log: session.delivery_log,
+        handled: handled(session, range),
         now: None,
     };
     let settled = loop {
@@ -53,7 +58,9 @@ pub(crate) async fn settle(session: &Arc<Session>, range: &Arc<Range>) {
         for exception in &params.exceptions {
             session.counts.count(&exception.next);
         }
-        session.trouble.notify_one();
+        if !params.exceptions.is_empty() {
+            session.trouble.notify_one();
+        }
     }
     session.news.notify_one();
 }
@@ -131,6 +138,11 @@ fn exceptions(session: &Session, range: &Range, mut troubled: Vec<(usize, Verdic
     exceptions
 }
 
+/// The range's handled messages, where the group's delivery log keeps those.
+fn handled(session: &Session, range: &Range) -> Vec<MessageId> {
+    if session.delivery_log == DeliveryLog::All { range.handled() } else { Vec::new() }
+}
+
 pub(crate) fn exception(message: &StoredMessage, next: ExceptionNext) -> ExceptionParams {
     let key = message.message_key.as_deref().map(|key| String::from_utf8_lossy(key).into_owned());
     ExceptionParams {
@@ -147,6 +159,9 @@ pub(crate) async fn give_back(session: &Arc<Session>) {
     let ranges: Vec<_> = session.open_ranges().into_iter().filter(|range| range.give_back()).collect();
     for range in &ranges {
         range.dropped.raise();
+    }
+    for range in &ranges {
+        log_handled(session, range).await;
     }
     if ranges.is_empty() {
         return;
@@ -177,5 +192,17 @@ pub(crate) fn returned(session: &Session, range: &Range) -> ReturnParams {
         token: range.lease.token,
         done: range.done_intervals(),
         exceptions: exceptions(session, range, troubled),
+    }
+}
+
+/// Others get only the rest of the range, so that nobody else logs what is handled.
+async fn log_handled(session: &Arc<Session>, range: &Range) {
+    let handled = handled(session, range);
+    if handled.is_empty() {
+        return;
+    }
+    if let Err(err) = session.store.delivery_append(session.stream, range.lease.token, &handled).await {
+        tracing::warn!(stream = %session.stream_name, group = %session.group_name, error = %err,
+            "handled messages are missing in the delivery log");
     }
 }

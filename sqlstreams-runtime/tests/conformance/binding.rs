@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlstreams_runtime::backend::{
-    BindingHold, BindingParams, BindingRow, GroupParams, PresenceParams, ProgressParams, Registered,
+    BindingHold, BindingParams, BindingRow, GroupParams, PresenceParams, Registered, ReturnParams,
 };
 use sqlstreams_runtime::identity::{GroupId, LeaseToken, PresenceId, StreamId};
 use tokio::sync::Barrier;
@@ -201,7 +201,7 @@ async fn declare_waits_for_ranges_that_nobody_works_on(installation: &Installati
     let token = LeaseToken::mint();
     let taken = installation.backend.lease_reclaim(scene.stream, scene.group, new, token).await.expect("a look");
     assert!(taken.is_some(), "the range of the old process");
-    let back = [ProgressParams { token, done: Vec::new() }];
+    let back = [ReturnParams { token, done: Vec::new(), exceptions: Vec::new() }];
     installation.backend.lease_return(scene.stream, &back).await.expect("it can be given back");
     assert_eq!(scene.declare(new, &["new"]).await, abandoned);
     installation

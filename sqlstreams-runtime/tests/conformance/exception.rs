@@ -1,4 +1,4 @@
-//! Messages in trouble: `exception_take`, `exception_settle`, `exception_return`, `exception_due`, `exception_dead`.
+//! Messages in trouble: `exception_take`, `exception_settle`, `exception_return`, `exception_due`.
 
 use std::time::Duration;
 
@@ -7,10 +7,12 @@ use sqlstreams_runtime::backend::{
     ExceptionNext, ExceptionParams, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams, SettleParams,
 };
 use sqlstreams_runtime::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
+use sqlstreams_runtime::schema::DeliveryLog;
 
 use crate::harness::{Installation, on_both, retry, settle_params, trouble};
 
 mod lost;
+mod plan;
 mod read_only;
 
 on_both! {
@@ -28,7 +30,8 @@ on_both! {
     return_makes_everything_ready_again_and_counts_nothing,
     return_of_what_was_settled_or_taken_by_others_changes_nothing,
     due_says_how_long_until_the_next_message,
-    dead_lists_in_pages_by_id,
+    take_gives_the_copy_of_a_message_that_the_log_does_not_hold_any_more,
+    take_begins_at_its_bound_and_finds_suspects_below_it,
 }
 
 pub const NOW: Timestamp = Timestamp(1_700_000_000_000_000);
@@ -77,6 +80,7 @@ impl<'a> Setting<'a> {
             versions: vec![1],
             suspects: 1,
             max_kills: 3,
+            due_from: None,
             now: Some(NOW.plus(later)),
         }
     }
@@ -89,7 +93,8 @@ impl<'a> Setting<'a> {
     /// The ids whose outcomes were recorded.
     pub async fn settle(&self, token: LeaseToken, exceptions: Vec<ExceptionParams>) -> Vec<i64> {
         let (stream, group) = (self.stream, self.group);
-        let params = ExceptionSettleParams { stream, group, token, exceptions, now: Some(NOW) };
+        let log = DeliveryLog::Off;
+        let params = ExceptionSettleParams { stream, group, token, exceptions, log, now: Some(NOW) };
         let recorded = self.installation.backend.exception_settle(&params).await.expect("a settlement");
         let mut recorded: Vec<i64> = recorded.into_iter().map(|id| id.0).collect();
         recorded.sort_unstable();
@@ -186,6 +191,58 @@ async fn take_gives_a_message_that_the_log_does_not_hold_any_more(installation: 
     let taken = setting.take(MINUTE, 10).await.1;
     assert_eq!(ids(&taken), [5, 6]);
     assert!(taken[0].message.is_none() && taken[1].message.is_some());
+}
+
+/// What retention keeps of a message that is still in trouble.
+pub async fn keep_copy_only(installation: &Installation, stream: StreamId, id: i64) {
+    let columns = "created_at, schema_version, codec, routing_key, message_key, headers, payload, payload_bytes";
+    let (log, copy) =
+        (installation.table_of("message_log", stream), installation.table_of("exception_payload", stream));
+    let copying = format!("insert into {copy} (message_id, {columns}) select id, {columns} from {log} where id = {id}");
+    installation.execute(&format!("{copying}; delete from {log} where id = {id}")).await;
+}
+
+async fn take_gives_the_copy_of_a_message_that_the_log_does_not_hold_any_more(installation: &Installation) {
+    let setting = Setting::with_trouble(installation, vec![trouble(5, retry(MINUTE)), trouble(6, retry(MINUTE))]).await;
+    let read = installation.read(setting.stream, 4, 6).await;
+    keep_copy_only(installation, setting.stream, 5).await;
+    let taken = setting.take(MINUTE, 10).await.1;
+    assert_eq!(ids(&taken), [5, 6]);
+    for (row, stored) in taken.iter().zip(&read) {
+        let message = row.message.as_ref().expect("the log or the copy holds it");
+        assert_eq!((message.id, message.created_at, &message.payload), (stored.id, stored.created_at, &stored.payload));
+        assert_eq!((message.schema_version, message.codec, &message.headers), (1, 0, &None));
+        assert!(message.payload.is_some());
+    }
+}
+
+async fn take_begins_at_its_bound_and_finds_suspects_below_it(installation: &Installation) {
+    let setting = Setting::with_trouble(installation, due_in_order(6)).await;
+    let taken = setting.take(MINUTE, 2).await.1;
+    assert_eq!(ids(&taken), [1, 2]);
+    let bound = taken.iter().map(|row| row.due).max();
+    assert_eq!(bound, Some(NOW.plus(MINUTE - Duration::from_micros(4))), "when the second one became due");
+    let take = async |due_from, limit| {
+        let params = ExceptionTakeParams { due_from, suspects: 0, ..setting.take_params(MINUTE, limit) };
+        installation.backend.exception_take(&params).await.expect("an answer")
+    };
+    // What was let go is below the bound now.
+    let back = setting.take_params(MINUTE, 1);
+    assert_eq!(ids(&installation.backend.exception_take(&back).await.expect("an answer")), [3]);
+    let early = installation.table_of("exception_queue", setting.stream);
+    installation.backend.exception_return(setting.stream, setting.group, back.token).await.expect("a return");
+    let at = if installation.is_postgres() { "timestamptz '2001-01-01'" } else { "1" };
+    installation.execute(&format!("update {early} set can_run_after = {at} where message_id = 3")).await;
+    assert_eq!(ids(&take(bound, 2).await), [4, 5], "the bound itself is included, what is below it is not");
+    assert_eq!(ids(&take(bound, 10).await), [6]);
+    assert_eq!(ids(&take(bound, 10).await), NONE);
+    assert_eq!(ids(&take(None, 10).await), [3], "a look from the beginning finds it");
+    // A suspect is found whatever the bound is.
+    installation.expire(setting.presence).await;
+    let presence = installation.presence().await;
+    let params =
+        ExceptionTakeParams { presence, due_from: Some(NOW.plus(FAR)), suspects: 1, ..setting.take_params(MINUTE, 10) };
+    assert_eq!(ids(&installation.backend.exception_take(&params).await.expect("an answer")), [1]);
 }
 
 async fn take_stays_in_its_group(installation: &Installation) {
@@ -346,39 +403,4 @@ async fn due_says_how_long_until_the_next_message(installation: &Installation) {
     assert_eq!(due().await, Some(Duration::ZERO), "what is overdue is due now");
     let other = installation.group(stream, "others").await;
     assert_eq!(installation.backend.exception_due(stream, other).await.expect("an answer"), None);
-}
-
-async fn dead_lists_in_pages_by_id(installation: &Installation) {
-    let setting = Setting::new(installation).await;
-    let (stream, group) = (setting.stream, setting.group);
-    let dead = async |after, limit| {
-        installation.backend.exception_dead(stream, group, MessageId(after), limit).await.expect("an answer")
-    };
-    assert_eq!(dead(0, 10).await, []);
-    let exceptions = [9, 2, 7, 4, 3].map(|id| ExceptionParams {
-        schema_version: 2,
-        message_key: (id == 4).then(|| "key".to_owned()),
-        ..trouble(id, ExceptionNext::Dead { error: format!("reason {id}") })
-    });
-    let mut exceptions = exceptions.to_vec();
-    exceptions.push(trouble(5, retry(MINUTE)));
-    setting.trouble(exceptions).await;
-    let mut seen = Vec::new();
-    let mut after = 0;
-    loop {
-        let page = dead(after, 2).await;
-        let Some(last) = page.last() else { break };
-        assert!(page.len() <= 2);
-        after = last.id.0;
-        seen.extend(page);
-    }
-    assert_eq!(seen.iter().map(|letter| letter.id.0).collect::<Vec<_>>(), [2, 3, 4, 7, 9]);
-    for letter in &seen {
-        assert_eq!((letter.schema_version, letter.attempts), (2, 1));
-        assert_eq!(letter.error, format!("reason {}", letter.id));
-        assert_eq!(letter.message_key.as_deref(), (letter.id.0 == 4).then_some("key"));
-    }
-    assert_eq!(dead(4, 10).await, seen[3..], "the page begins after the id");
-    let other = installation.group(stream, "others").await;
-    assert_eq!(installation.backend.exception_dead(stream, other, MessageId(0), 10).await.expect("an answer"), []);
 }

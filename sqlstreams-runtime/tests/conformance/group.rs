@@ -34,6 +34,7 @@ async fn register_tells_created_joined_and_updated(installation: &Installation) 
     let changes = [
         GroupParams { retry: r#"{"retries":6}"#.to_owned(), ..params.clone() },
         GroupParams { timeout: Duration::from_millis(1), ..params.clone() },
+        GroupParams { delivery_log: "failures", ..params.clone() },
         GroupParams { bindings: vec!["a.*".to_owned()], ..params.clone() },
         params.clone(),
     ];

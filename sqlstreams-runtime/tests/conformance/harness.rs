@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use sqlstreams_runtime::backend::postgres::PostgresBackend;
 use sqlstreams_runtime::backend::sqlite::SqliteBackend;
 use sqlstreams_runtime::backend::{
-    Backend, ClaimParams, ClaimRow, ExceptionNext, ExceptionParams, GroupParams, PresenceParams, ReadParams,
-    SettleParams, StartParams, StreamParams,
+    Backend, ClaimParams, ClaimRow, DeadLetterFilter, ExceptionNext, ExceptionParams, GroupParams, LetterParams,
+    PresenceParams, ReadParams, SettleParams, StartParams, StreamParams,
 };
 use sqlstreams_runtime::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
 use sqlstreams_runtime::message::{NewMessage, StoredMessage};
+use sqlstreams_runtime::schema::DeliveryLog;
 use sqlstreams_runtime::{Error, GroupName, StreamName};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, PgPool, SqliteConnection};
@@ -226,6 +227,14 @@ impl Installation {
         self.texts(&format!("{query} where consumer_group_id = {group} order by message_id")).await
     }
 
+    /// The group's delivery log, oldest first: `id #attempt status: error`.
+    pub async fn attempts(&self, stream: StreamId, group: GroupId) -> Vec<String> {
+        let table = self.table_of("delivery_log", stream);
+        let row = "message_id || ' #' || attempt || ' ' || status || coalesce(': ' || error, '')";
+        let order = "order by message_id, attempt, id";
+        self.texts(&format!("select {row} from {table} where consumer_group_id = {group} {order}")).await
+    }
+
     /// The group's parked ranges, oldest first: `version (low, high]`.
     pub async fn parked(&self, stream: StreamId, group: GroupId) -> Vec<String> {
         let table = self.table_of("parked_range", stream);
@@ -344,6 +353,7 @@ pub fn group_params(stream: StreamId, name: &str) -> GroupParams {
         key_policy: "parallel",
         retry: r#"{"retries":5}"#.to_owned(),
         timeout: Duration::from_secs(30),
+        delivery_log: "off",
         bindings: Vec::new(),
         presence: None,
         start: StartParams::Beginning,
@@ -373,7 +383,21 @@ pub fn read_params(stream: StreamId, low: i64, high: i64) -> ReadParams {
 
 /// The clean end of a lease, to be filled.
 pub fn settle_params(stream: StreamId, token: LeaseToken) -> SettleParams {
-    SettleParams { stream, token, exceptions: Vec::new(), parked: Vec::new(), now: None }
+    SettleParams {
+        stream,
+        token,
+        exceptions: Vec::new(),
+        parked: Vec::new(),
+        log: DeliveryLog::Off,
+        handled: Vec::new(),
+        now: None,
+    }
+}
+
+/// All dead letters of a group.
+pub fn letter_params(stream: StreamId, group: GroupId) -> LetterParams {
+    let (after, last) = (MessageId(0), MessageId(i64::MAX));
+    LetterParams { stream, group, filter: DeadLetterFilter::all(), after, last, limit: 1000 }
 }
 
 /// A message in trouble, of version 1.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sqlstreams_runtime::{Client, Error, Kind, MessageId, Outcome, RoleKind};
+use sqlstreams_runtime::{Client, DeadLetterFilter, DiscardScope, Error, Kind, MessageId, Outcome, RoleKind};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Postgres};
 use tokio::sync::mpsc::unbounded_channel;
@@ -153,7 +153,14 @@ async fn a_consuming_role_consumes_and_appends_nothing() {
     assert_eq!(running.stop().await[0].done, 59);
     let position = client.position::<All>().await.expect("a position");
     assert_eq!((position.settled, position.dead), (position.head, 1));
-    assert_eq!(client.dead_letters::<All>(MessageId(0), 10).await.expect("dead letters").len(), 1);
+    let letters = client.dead_letters::<All>().await.expect("dead letters");
+    let listed = letters.list(&DeadLetterFilter::all(), MessageId(0), 10).await.expect("a list");
+    assert_eq!(listed.len(), 1);
+    assert_eq!(
+        letters.redrive(&DeadLetterFilter::all(), std::time::Duration::ZERO).await.expect("a redrive").messages,
+        1
+    );
+    letters.discard(&DeadLetterFilter::all(), DiscardScope::Running).await.expect("a discard");
 
     refused(produced(&client, 60..61).await, "SQLS-0114", "RoleKind::Produce");
     let mut tx = client.pool().begin().await.expect("a transaction");
@@ -302,19 +309,32 @@ fn runners() -> BTreeMap<&'static str, &'static [RoleKind]> {
         ("cursor_observe", consume),
         ("cursor_position", consume),
         ("cursor_stall", all),
-        ("exception_dead", consume),
+        ("delivery_append", consume),
+        ("delivery_list", consume),
         ("exception_due", consume),
         ("exception_return", consume),
         ("exception_settle", consume),
         ("exception_take", consume),
         ("group_create", consume),
+        ("group_gate", consume),
         ("group_lock", consume),
         ("group_update", consume),
+        ("key_gate", consume),
+        ("key_gate_look", consume),
+        ("lane_bury", consume),
+        ("lane_end", consume),
+        ("lane_move", consume),
+        ("lane_read", consume),
         ("lease_find", consume),
         ("lease_reclaim", consume),
         ("lease_report", consume),
         ("lease_return", consume),
         ("lease_settle", consume),
+        ("letter_count", consume),
+        ("letter_discard", consume),
+        ("letter_list", consume),
+        ("letter_read", consume),
+        ("letter_redrive", consume),
         ("message_produce", produce),
         ("message_produce_in", produce),
         ("message_read", consume),

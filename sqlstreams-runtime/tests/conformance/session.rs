@@ -3,7 +3,9 @@
 pub mod recorder;
 pub mod world;
 
+mod dead_letters;
 mod delivery;
+mod delivery_log;
 mod grouping;
 mod groups;
 mod handlers;

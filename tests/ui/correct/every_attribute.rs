@@ -36,6 +36,7 @@ struct OrderPlaced {
 #[derive(Group)]
 #[group(name = "email-receipts", stream = OrderPlaced, bind = ["orders.eu.**", "**.urgent"], keys = "ordered")]
 #[group(retries = 0, retry_delay = "250ms", retry_max_delay = "1h30m", timeout = "2m", start = "head")]
+#[group(delivery_log = "failures")]
 struct EmailReceipts {
     sender: String,
 }
@@ -75,6 +76,7 @@ fn main() {
     assert_eq!(config.retry.max_delay.as_secs(), 5_400);
     assert_eq!(config.timeout.as_secs(), 120);
     assert_eq!(config.start, sqlstreams::Start::Head);
-    assert_eq!(Audit::CONFIG.retry.retries, 5);
+    assert_eq!(config.delivery_log.as_str(), "failures");
+    assert_eq!((Audit::CONFIG.retry.retries, Audit::CONFIG.delivery_log.as_str()), (5, "off"));
     let _ = EmailReceipts { sender: String::new() };
 }

@@ -16,4 +16,12 @@ struct Keys;
 #[group(name = "start", stream = OrderPlaced, start = "newest")]
 struct Start;
 
+#[derive(Group)]
+#[group(name = "log", stream = OrderPlaced, delivery_log = "failure")]
+struct Log;
+
+#[derive(Group)]
+#[group(name = "no-log", stream = OrderPlaced, delivery_log = "none")]
+struct NoLog;
+
 fn main() {}

@@ -7,13 +7,14 @@ use sqlx::postgres::PgRow;
 
 use super::lease::next_row;
 use super::{PostgresBackend, message, value};
-use crate::backend::{DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams};
+use crate::backend::{ExceptionRow, ExceptionSettleParams, ExceptionTakeParams, logged};
 use crate::error::Error;
 use crate::identity::{GroupId, LeaseToken, MessageId, StreamId};
 
 pub(super) async fn take(backend: &PostgresBackend, params: &ExceptionTakeParams) -> Result<Vec<ExceptionRow>, Error> {
     const DOING: &str = "taking messages in trouble";
     let state = backend.stream(params.stream);
+    let orphans = backend.wake.taking_orphan_turn();
     let mut connection = backend.engine(DOING).await?;
     let rows = sqlx::query(state.statements.exception_take.clone())
         .bind(params.group.0)
@@ -24,6 +25,8 @@ pub(super) async fn take(backend: &PostgresBackend, params: &ExceptionTakeParams
         .bind(params.max_kills)
         .bind(value::now(params.now))
         .bind(params.suspects)
+        .bind(value::now(params.due_from))
+        .bind(orphans)
         .fetch_all(&mut *connection)
         .await
         .and_then(|rows| rows.iter().map(taken).collect());
@@ -31,7 +34,7 @@ pub(super) async fn take(backend: &PostgresBackend, params: &ExceptionTakeParams
 }
 
 fn taken(row: &PgRow) -> Result<ExceptionRow, sqlx::Error> {
-    const MESSAGE: usize = 7;
+    const MESSAGE: usize = 8;
     let stored = row.try_get::<Option<i64>, _>(MESSAGE)?.is_some();
     Ok(ExceptionRow {
         id: MessageId(row.try_get(0)?),
@@ -39,8 +42,9 @@ fn taken(row: &PgRow) -> Result<ExceptionRow, sqlx::Error> {
         failures: row.try_get(2)?,
         delays: row.try_get(3)?,
         kills: row.try_get(4)?,
-        held_to: row.try_get(5)?,
-        message_key: row.try_get(6)?,
+        due: value::timestamp(row, 5)?,
+        held_to: row.try_get(6)?,
+        message_key: row.try_get(7)?,
         message: if stored { message::stored(std::slice::from_ref(row), MESSAGE)?.pop() } else { None },
     })
 }
@@ -58,6 +62,7 @@ pub(super) async fn settle(backend: &PostgresBackend, params: &ExceptionSettlePa
         .bind(next.iter().map(|next| next.1).collect::<Vec<_>>())
         .bind(next.iter().map(|next| next.2).collect::<Vec<_>>())
         .bind(value::now(params.now))
+        .bind(logged(params.log))
         .fetch_all(&mut *connection)
         .await;
     connection.answer(DOING, ids.map(|ids| ids.into_iter().map(MessageId).collect()))
@@ -94,34 +99,4 @@ pub(super) async fn due(
         .await;
     let wait = connection.answer(DOING, wait)?;
     Ok(wait.map(|wait| Duration::from_micros(wait.max(0).cast_unsigned())))
-}
-
-pub(super) async fn dead(
-    backend: &PostgresBackend,
-    stream: StreamId,
-    group: GroupId,
-    after: MessageId,
-    limit: i64,
-) -> Result<Vec<DeadLetterRow>, Error> {
-    const DOING: &str = "listing dead letters";
-    let state = backend.stream(stream);
-    let mut connection = backend.engine(DOING).await?;
-    let rows = sqlx::query(state.statements.exception_dead.clone())
-        .bind(group.0)
-        .bind(after.0)
-        .bind(limit)
-        .fetch_all(&mut *connection)
-        .await
-        .and_then(|rows| rows.iter().map(dead_letter).collect());
-    connection.answer(DOING, rows)
-}
-
-fn dead_letter(row: &PgRow) -> Result<DeadLetterRow, sqlx::Error> {
-    Ok(DeadLetterRow {
-        id: MessageId(row.try_get(0)?),
-        schema_version: row.try_get::<i32, _>(1)?.cast_unsigned(),
-        message_key: row.try_get(2)?,
-        attempts: row.try_get::<i32, _>(3)?.cast_unsigned(),
-        error: row.try_get::<Option<String>, _>(4)?.unwrap_or_default(),
-    })
 }

@@ -29,6 +29,7 @@ async fn register_on(
         .bind(params.key_policy)
         .bind(&params.retry)
         .bind(timeout)
+        .bind(params.delivery_log)
         .execute(&mut *tx)
         .await?;
     let row = sqlx::query(statements.group_lock.clone())
@@ -36,6 +37,7 @@ async fn register_on(
         .bind(params.name.as_str())
         .bind(&params.retry)
         .bind(timeout)
+        .bind(params.delivery_log)
         .fetch_one(&mut *tx)
         .await?;
     let id = GroupId(row.try_get(0)?);
@@ -51,7 +53,11 @@ async fn register_on(
     let before = binding::declare_on(backend, &mut tx, &declaration(None)).await?;
     let bindings = binding::declare_on(backend, &mut tx, &declaration(Some(params.bindings.clone()))).await?;
     if numbers_differ {
-        let update = sqlx::query(backend.shared.group_update.clone()).bind(id.0).bind(&params.retry).bind(timeout);
+        let update = sqlx::query(backend.shared.group_update.clone())
+            .bind(id.0)
+            .bind(&params.retry)
+            .bind(timeout)
+            .bind(params.delivery_log);
         update.execute(&mut *tx).await?;
     }
     if !has_cursor {

@@ -4,7 +4,7 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 
 use super::{PostgresBackend, value};
-use crate::backend::{ExceptionNext, ExceptionParams, LeaseRow, ProgressParams, ReturnParams, SettleParams};
+use crate::backend::{ExceptionNext, ExceptionParams, LeaseRow, ProgressParams, ReturnParams, SettleParams, logged};
 use crate::error::Error;
 use crate::identity::{GroupId, LeaseToken, PresenceId, StreamId};
 
@@ -55,6 +55,8 @@ pub(super) async fn settle(backend: &PostgresBackend, params: &SettleParams) -> 
         .bind(params.parked.iter().map(|parked| parked.2).collect::<Vec<_>>())
         .bind(value::now(params.now))
         .bind(params.exceptions.iter().map(|exception| exception.held_to).collect::<Vec<_>>())
+        .bind(logged(params.log))
+        .bind(params.handled.iter().map(|message| message.0).collect::<Vec<_>>())
         .fetch_one(&mut *connection)
         .await
         .and_then(|row| row.try_get::<i64, _>(0));

@@ -16,6 +16,7 @@ const DOING: &str = "listening for new messages";
 pub(super) struct Listener {
     connection: Mutex<Option<PgListener>>,
     reclaims: AtomicU32,
+    takings: AtomicU32,
 }
 
 impl Listener {
@@ -27,6 +28,11 @@ impl Listener {
     /// True once in a while: then a reclaim also walks the leases for owners without a presence row.
     pub(super) fn orphan_turn(&self) -> bool {
         self.reclaims.fetch_add(1, Ordering::Relaxed).is_multiple_of(64)
+    }
+
+    /// The same for messages in trouble.
+    pub(super) fn taking_orphan_turn(&self) -> bool {
+        self.takings.fetch_add(1, Ordering::Relaxed).is_multiple_of(64)
     }
 
     pub(super) async fn wait(&self, backend: &PostgresBackend) -> Result<Vec<StreamId>, Error> {

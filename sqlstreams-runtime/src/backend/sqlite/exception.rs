@@ -7,9 +7,10 @@ use sqlx::sqlite::SqliteRow;
 
 use super::connection::Durability::Durable;
 use super::{SqliteBackend, error, message, value};
-use crate::backend::{DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams};
+use crate::backend::{ExceptionRow, ExceptionSettleParams, ExceptionTakeParams, logged};
 use crate::error::Error;
 use crate::identity::{GroupId, LeaseToken, MessageId, StreamId};
+use crate::time::Timestamp;
 
 pub(super) async fn take(backend: &SqliteBackend, params: &ExceptionTakeParams) -> Result<Vec<ExceptionRow>, Error> {
     const DOING: &str = "taking messages in trouble";
@@ -24,6 +25,7 @@ pub(super) async fn take(backend: &SqliteBackend, params: &ExceptionTakeParams) 
             .bind(params.max_kills)
             .bind(value::now(params.now))
             .bind(params.suspects)
+            .bind(value::now(params.due_from))
     };
     if params.limit.max(params.suspects) <= 0
         || !backend.finds(DOING, query(&state.statements.exception_take_look)).await?
@@ -36,7 +38,7 @@ pub(super) async fn take(backend: &SqliteBackend, params: &ExceptionTakeParams) 
 }
 
 fn taken(rows: &[SqliteRow]) -> Result<Vec<ExceptionRow>, sqlx::Error> {
-    const MESSAGE: usize = 7;
+    const MESSAGE: usize = 8;
     rows.iter()
         .map(|row| {
             let stored = row.try_get::<Option<i64>, _>(MESSAGE)?.is_some();
@@ -46,8 +48,9 @@ fn taken(rows: &[SqliteRow]) -> Result<Vec<ExceptionRow>, sqlx::Error> {
                 failures: row.try_get(2)?,
                 delays: row.try_get(3)?,
                 kills: row.try_get(4)?,
-                held_to: row.try_get(5)?,
-                message_key: row.try_get(6)?,
+                due: Timestamp(row.try_get(5)?),
+                held_to: row.try_get(6)?,
+                message_key: row.try_get(7)?,
                 message: if stored { Some(message::stored(row, MESSAGE)?) } else { None },
             })
         })
@@ -65,11 +68,15 @@ pub(super) async fn settle(backend: &SqliteBackend, params: &ExceptionSettlePara
             (exception.message.0, next, wait, error)
         })
         .collect();
-    let settle = sqlx::query(state.transactions.exception_settle.clone())
+    let logged = logged(params.log);
+    let transactions = &state.transactions;
+    let text = if logged.is_empty() { &transactions.exception_settle } else { &transactions.exception_settle_logged };
+    let settle = sqlx::query(text.clone())
         .bind(params.group.0)
         .bind(params.token.0)
         .bind(value::json(&outcomes))
         .bind(value::now(params.now));
+    let settle = if logged.is_empty() { settle } else { settle.bind(value::json(&logged)) };
     let answer = backend.connections.write(Durable, DOING, settle).await?;
     let ids = answer.rows.iter().map(|row| row.try_get(0).map(MessageId)).collect::<Result<_, _>>();
     ids.map_err(|err| error::map(DOING, err))
@@ -94,28 +101,4 @@ pub(super) async fn due(backend: &SqliteBackend, stream: StreamId, group: GroupI
     let wait = rows.first().map_or(Ok(None), |row| row.try_get::<Option<i64>, _>(0));
     let wait = wait.map_err(|err| error::map(DOING, err))?;
     Ok(wait.map(|wait| Duration::from_micros(wait.max(0).cast_unsigned())))
-}
-
-pub(super) async fn dead(
-    backend: &SqliteBackend,
-    stream: StreamId,
-    group: GroupId,
-    after: MessageId,
-    limit: i64,
-) -> Result<Vec<DeadLetterRow>, Error> {
-    const DOING: &str = "listing dead letters";
-    let state = backend.stream(stream);
-    let dead = sqlx::query(state.statements.exception_dead.clone()).bind(group.0).bind(after.0).bind(limit);
-    let rows = backend.connections.read(DOING, dead).await?;
-    rows.iter().map(dead_letter).collect::<Result<_, _>>().map_err(|err| error::map(DOING, err))
-}
-
-fn dead_letter(row: &SqliteRow) -> Result<DeadLetterRow, sqlx::Error> {
-    Ok(DeadLetterRow {
-        id: MessageId(row.try_get(0)?),
-        schema_version: row.try_get::<i32, _>(1)?.cast_unsigned(),
-        message_key: row.try_get(2)?,
-        attempts: row.try_get::<i32, _>(3)?.cast_unsigned(),
-        error: row.try_get::<Option<String>, _>(4)?.unwrap_or_default(),
-    })
 }

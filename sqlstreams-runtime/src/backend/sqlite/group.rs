@@ -19,13 +19,15 @@ pub(super) async fn register(backend: &SqliteBackend, params: &GroupParams) -> R
         .bind(params.name.as_str())
         .bind(params.key_policy)
         .bind(&params.retry)
-        .bind(timeout);
+        .bind(timeout)
+        .bind(params.delivery_log);
     let created = tx.run(create).await?.changes > 0;
     let lock = sqlx::query(statements.group_lock.clone())
         .bind(params.stream.0)
         .bind(params.name.as_str())
         .bind(&params.retry)
-        .bind(timeout);
+        .bind(timeout)
+        .bind(params.delivery_log);
     let stored = stored(&tx.run(lock).await?.rows).map_err(|err| error::map(DOING, err))?;
     let id = stored.id;
     let declaration =
@@ -37,7 +39,11 @@ pub(super) async fn register(backend: &SqliteBackend, params: &GroupParams) -> R
     let before = binding::declare_on(backend, &mut tx, &declaration(None)).await?;
     let bindings = binding::declare_on(backend, &mut tx, &declaration(Some(params.bindings.clone()))).await?;
     if stored.numbers_differ {
-        let update = sqlx::query(backend.shared.group_update.clone()).bind(id.0).bind(&params.retry).bind(timeout);
+        let update = sqlx::query(backend.shared.group_update.clone())
+            .bind(id.0)
+            .bind(&params.retry)
+            .bind(timeout)
+            .bind(params.delivery_log);
         tx.run(update).await?;
     }
     if !stored.has_cursor {

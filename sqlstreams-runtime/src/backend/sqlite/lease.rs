@@ -5,7 +5,7 @@ use sqlx::sqlite::SqliteRow;
 
 use super::connection::Durability::{Durable, Relaxed};
 use super::{SqliteBackend, error, value};
-use crate::backend::{ExceptionNext, LeaseRow, ProgressParams, ReturnParams, SettleParams};
+use crate::backend::{ExceptionNext, LeaseRow, ProgressParams, ReturnParams, SettleParams, logged};
 use crate::error::Error;
 use crate::identity::{GroupId, LeaseToken, PresenceId, StreamId};
 
@@ -41,18 +41,26 @@ pub(super) async fn settle(backend: &SqliteBackend, params: &SettleParams) -> Re
     let exceptions: Vec<_> = params
         .exceptions
         .iter()
-        .filter(|exception| exception.next != ExceptionNext::Done)
         .map(|exception| {
             let (next, wait, error) = value::next(&exception.next);
             let key = exception.message_key.as_deref();
             (exception.message.0, exception.schema_version, key, next, wait, error, exception.held_to)
         })
         .collect();
-    let settle = sqlx::query(state.transactions.lease_settle.clone())
+    let logged = logged(params.log);
+    let transactions = &state.transactions;
+    let text = if logged.is_empty() { &transactions.lease_settle } else { &transactions.lease_settle_logged };
+    let settle = sqlx::query(text.clone())
         .bind(params.token.0)
         .bind(value::json(&exceptions))
         .bind(value::json(&params.parked))
         .bind(value::now(params.now));
+    let settle = if logged.is_empty() {
+        settle
+    } else {
+        let handled: Vec<_> = params.handled.iter().map(|message| message.0).collect();
+        settle.bind(value::json(&handled)).bind(value::json(&logged))
+    };
     let answer = backend.connections.write(Durable, "settling a range", settle).await?;
     Ok(!answer.rows.is_empty())
 }

@@ -13,27 +13,30 @@ use sqlx::{ConnectOptions, Row, Sqlite};
 
 use super::template::Names;
 use super::{
-    Backend, BindingParams, BindingRow, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams,
-    ExceptionTakeParams, GroupParams, GroupRow, KeyGateParams, KeyGateRow, LaneMove, LaneParams, LaneReadParams,
-    LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, ReturnParams, SettleParams, StallCause,
-    StreamParams, StreamRow,
+    AttemptRow, Backend, BindingParams, BindingRow, ClaimParams, ClaimRow, DeadLetterRow, DiscardScope, ExceptionRow,
+    ExceptionSettleParams, ExceptionTakeParams, GroupParams, GroupRow, KeyGateParams, KeyGateRow, LaneMove, LaneParams,
+    LaneReadParams, LeaseRow, LetterBatch, LetterCounts, LetterParams, LetterRow, PositionRow, PresenceParams,
+    ProgressParams, ReadParams, ReturnParams, SettleParams, StallCause, StreamParams, StreamRow,
 };
 use crate::error::{Error, Kind};
 use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
 use crate::message::{NewMessage, StoredMessage};
 use crate::migrate::Migration;
+use crate::time::Timestamp;
 
 mod binding;
 mod claim;
 mod connection;
 mod crowd;
 mod cursor;
+mod delivery;
 mod error;
 mod exception;
 mod group;
 mod key;
 mod lane;
 mod lease;
+mod letter;
 mod message;
 pub(crate) mod migration;
 mod parked;
@@ -266,14 +269,25 @@ impl Backend for SqliteBackend {
     async fn exception_due(&self, stream: StreamId, group: GroupId) -> Result<Option<Duration>, Error> {
         exception::due(self, stream, group).await
     }
-    async fn exception_dead(
+    async fn letter_list(&self, params: &LetterParams) -> Result<Vec<DeadLetterRow>, Error> {
+        letter::list(self, params).await
+    }
+    async fn letter_count(&self, params: &LetterParams, payloads: bool) -> Result<LetterCounts, Error> {
+        letter::count(self, params, payloads).await
+    }
+    async fn letter_read(&self, stream: StreamId, group: GroupId, id: MessageId) -> Result<Option<LetterRow>, Error> {
+        letter::read(self, stream, group, id).await
+    }
+    async fn letter_redrive(
         &self,
-        stream: StreamId,
-        group: GroupId,
-        after: MessageId,
-        limit: i64,
-    ) -> Result<Vec<DeadLetterRow>, Error> {
-        exception::dead(self, stream, group, after, limit).await
+        params: &LetterParams,
+        spread: Duration,
+        now: Option<Timestamp>,
+    ) -> Result<LetterBatch, Error> {
+        letter::redrive(self, params, spread, now).await
+    }
+    async fn letter_discard(&self, params: &LetterParams, scope: DiscardScope) -> Result<LetterBatch, Error> {
+        letter::discard(self, params, scope).await
     }
     /// Writers are serial here: no id below the newest can still be filled in.
     async fn cursor_observe(&self, _stream: StreamId, _groups: &[GroupId]) -> Result<(), Error> {
@@ -284,6 +298,18 @@ impl Backend for SqliteBackend {
     }
     async fn cursor_position(&self, stream: StreamId, group: GroupId) -> Result<PositionRow, Error> {
         cursor::position(self, stream, group).await
+    }
+    async fn delivery_append(&self, stream: StreamId, token: LeaseToken, handled: &[MessageId]) -> Result<(), Error> {
+        delivery::append(self, stream, token, handled).await
+    }
+    async fn delivery_list(
+        &self,
+        stream: StreamId,
+        group: GroupId,
+        message: MessageId,
+        limit: i64,
+    ) -> Result<Vec<AttemptRow>, Error> {
+        delivery::list(self, stream, group, message, limit).await
     }
     async fn partition_ensure(&self, _stream: StreamId) -> Result<Option<MessageId>, Error> {
         Ok(None)

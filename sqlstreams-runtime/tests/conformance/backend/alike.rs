@@ -6,13 +6,16 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use sqlstreams_runtime::backend::{
-    ClaimParams, ExceptionNext, ExceptionParams, ExceptionSettleParams, ExceptionTakeParams, LeaseRow, ProgressParams,
-    ReturnParams, SettleParams,
+    ClaimParams, DeadLetterFilter, DiscardScope, ExceptionNext, ExceptionParams, ExceptionSettleParams,
+    ExceptionTakeParams, LeaseRow, LetterParams, ProgressParams, ReturnParams, SettleParams,
 };
-use sqlstreams_runtime::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
+use sqlstreams_runtime::identity::{GroupId, LeaseToken, PresenceId, StreamId};
+use sqlstreams_runtime::schema::DeliveryLog;
 use sqlstreams_runtime::{Position, Timestamp};
 
-use crate::harness::{self, Installation, PATIENCE, claim_params, pass_the_head, retry, settle_params, trouble};
+use crate::harness::{
+    self, Installation, PATIENCE, claim_params, letter_params, pass_the_head, retry, settle_params, trouble,
+};
 
 const STEPS: usize = 120;
 const VERSIONS: u32 = 3;
@@ -36,6 +39,8 @@ enum Step {
     TakeTrouble(Vec<i32>, i64, i64),
     SettleTrouble(usize, Vec<(i64, ExceptionNext)>),
     ReturnTrouble(usize),
+    Redrive(DeadLetterFilter, i64),
+    Discard(DeadLetterFilter, i64, DiscardScope),
 }
 
 /// What a step answered and what is stored after it.
@@ -46,6 +51,7 @@ struct Seen {
     troubles: Vec<String>,
     parked: Vec<String>,
     dead: Vec<String>,
+    attempts: Vec<String>,
     position: Position,
     /// How many ids were claimed.
     taken: Option<i64>,
@@ -90,7 +96,7 @@ impl Side {
                 format!("{:?} reclaims {} done {:?}", key(&lease), lease.reclaims, lease.done)
             }));
         }
-        let dead = backend.exception_dead(stream, group, MessageId(0), 1000).await.expect("dead letters");
+        let dead = backend.letter_list(&letter_params(stream, group)).await.expect("dead letters");
         let position = backend.cursor_position(stream, group).await.expect("a position");
         let taken = Some(position.claimed - before.claimed).filter(|taken| *taken > 0);
         Seen {
@@ -100,6 +106,7 @@ impl Side {
             leases,
             troubles: self.installation.troubles(stream, group).await,
             parked: self.installation.parked(stream, group).await,
+            attempts: self.installation.attempts(stream, group).await,
             dead: dead.iter().map(|letter| format!("{letter:?}")).collect(),
         }
     }
@@ -161,6 +168,7 @@ impl Side {
                     versions,
                     suspects,
                     max_kills: 3,
+                    due_from: None,
                     now: Some(now),
                 };
                 let taken = backend.exception_take(&params).await.expect("an answer");
@@ -172,8 +180,19 @@ impl Side {
             }
             Step::SettleTrouble(at, outcomes) => {
                 let (token, exceptions) = (self.taken[*at], exceptions(outcomes));
-                let params = ExceptionSettleParams { stream, group, token, exceptions, now: Some(now) };
+                let log = DeliveryLog::All;
+                let params = ExceptionSettleParams { stream, group, token, exceptions, log, now: Some(now) };
                 format!("{:?}", backend.exception_settle(&params).await.is_ok())
+            }
+            Step::Redrive(filter, limit) => {
+                let params = LetterParams { filter: filter.clone(), limit: *limit, ..letter_params(stream, group) };
+                let counts = backend.letter_count(&params, true).await.expect("an answer");
+                let batch = backend.letter_redrive(&params, Duration::ZERO, Some(now)).await;
+                format!("{counts:?} {:?}", batch.expect("an answer"))
+            }
+            Step::Discard(filter, limit, scope) => {
+                let params = LetterParams { filter: filter.clone(), limit: *limit, ..letter_params(stream, group) };
+                format!("{:?}", backend.letter_discard(&params, *scope).await.expect("an answer"))
             }
             Step::ReturnTrouble(at) => {
                 format!("{:?}", backend.exception_return(stream, group, self.taken[*at]).await.is_ok())
@@ -207,7 +226,8 @@ impl Side {
         now: Timestamp,
     ) -> String {
         let exceptions = exceptions(outcomes);
-        let params = SettleParams { exceptions, parked, now: Some(now), ..settle_params(self.stream, token) };
+        let log = DeliveryLog::All;
+        let params = SettleParams { exceptions, parked, log, now: Some(now), ..settle_params(self.stream, token) };
         self.installation.backend.lease_settle(&params).await.expect("an answer").to_string()
     }
 
@@ -261,6 +281,17 @@ impl Chooser {
         outcomes
     }
 
+    fn filter(&mut self) -> DeadLetterFilter {
+        let all = DeadLetterFilter::all();
+        match self.random.random_range(0..6) {
+            0 => all.error_starts_with("step 1"),
+            1 => all.error_contains("3"),
+            2 => all.version(2),
+            3 => all.error_starts_with("the process").error_contains("lost"),
+            _ => all,
+        }
+    }
+
     fn done(&mut self, low: i64, high: i64) -> Vec<(i64, i64)> {
         let mut done = Vec::new();
         for id in low..high {
@@ -280,7 +311,7 @@ impl Chooser {
         };
         let take = side.taken.len().checked_sub(1).map(|last| self.random.random_range(last.saturating_sub(3)..=last));
         let versions = self.one_of(&[vec![1], vec![2], vec![1, 2, 3], vec![]]);
-        match (self.random.random_range(0..14), lease, take) {
+        match (self.random.random_range(0..16), lease, take) {
             (0 | 1, _, _) => Step::Produce(self.random.random_range(1..=VERSIONS), self.random.random_range(1..5)),
             (2, Some(lease), _) => Step::End(lease),
             (3 | 4, Some((low, high, version)), _) => {
@@ -304,6 +335,11 @@ impl Chooser {
             }
             (10, _, Some(take)) => Step::SettleTrouble(take, self.outcomes(0, 40)),
             (11, _, Some(take)) => Step::ReturnTrouble(take),
+            (14, _, _) => Step::Redrive(self.filter(), self.one_of(&[1, 2, 1000])),
+            (15, _, _) => {
+                let scope = self.one_of(&[DiscardScope::Dead, DiscardScope::Waiting, DiscardScope::Running]);
+                Step::Discard(self.filter(), self.one_of(&[1, 2]), scope)
+            }
             (12, _, _) => Step::SettleLate(self.outcomes(0, 10)),
             _ => Step::Claim(self.random.random_range(1..7)),
         }

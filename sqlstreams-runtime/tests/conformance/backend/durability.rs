@@ -3,15 +3,17 @@
 
 use sqlstreams_runtime::backend::postgres::PostgresBackend;
 use sqlstreams_runtime::backend::{
-    Backend, ClaimParams, ExceptionSettleParams, ExceptionTakeParams, ProgressParams, SettleParams,
+    Backend, ClaimParams, DiscardScope, ExceptionNext, ExceptionSettleParams, ExceptionTakeParams, ProgressParams,
+    SettleParams,
 };
 use sqlstreams_runtime::identity::{GroupId, LeaseToken, PresenceId, StreamId};
+use sqlstreams_runtime::schema::DeliveryLog;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, PgPool};
 
 use crate::harness::{
-    self, Installation, LONG, SCHEMA, claim_params, group_params, message, presence_params, retry, settle_params,
-    stream_params, trouble,
+    self, Installation, LONG, SCHEMA, claim_params, group_params, letter_params, message, presence_params, retry,
+    settle_params, stream_params, trouble,
 };
 use crate::support::cluster::{Cluster, Options};
 
@@ -106,6 +108,7 @@ impl Lab {
             versions: vec![1],
             suspects: 1,
             max_kills: 3,
+            due_from: None,
             now: None,
         }
     }
@@ -274,7 +277,8 @@ async fn taken_exceptions_are_on_the_disk(lab: &Lab) {
                 let params = lab.take_params();
                 assert_eq!(backend.exception_take(&params).await.expect("an answer").len(), 1);
                 let (stream, group, token) = (lab.stream, lab.group, params.token);
-                ExceptionSettleParams { stream, group, token, exceptions: vec![trouble(id, retry(LONG))], now: None }
+                let exceptions = vec![trouble(id, retry(LONG))];
+                ExceptionSettleParams { stream, group, token, exceptions, log: DeliveryLog::Off, now: None }
             },
             async |params| {
                 backend.exception_settle(&params).await.expect("a settlement");
@@ -282,6 +286,40 @@ async fn taken_exceptions_are_on_the_disk(lab: &Lab) {
         )
         .await;
     assert!(settling <= HARDLY_ANY, "{settling} of {REPEATS} outcomes were not on the disk");
+}
+
+async fn what_a_person_was_told_is_on_the_disk(lab: &Lab) {
+    lab.installation.produce(lab.stream, 10 * REPEATS).await;
+    let backend = lab.installation.another().await;
+    let kill = async |number: usize| {
+        let id = i64::try_from(number).expect("small") + 2000;
+        let exceptions = vec![trouble(id, ExceptionNext::Dead { error: "no use".to_owned() })];
+        let params = SettleParams { exceptions, ..settle_params(lab.stream, lab.claim(1).await) };
+        assert!(backend.lease_settle(&params).await.expect("a settlement"));
+    };
+    let params = letter_params(lab.stream, lab.group);
+    let log = lab.installation.table_of("exception_payload", lab.stream);
+    let columns = "message_id, created_at, schema_version, codec, payload";
+    let copies =
+        format!("insert into {log} ({columns}) select i, now(), 1, 0, '{{}}' from generate_series(2000, 2999) i");
+    lab.installation.execute(&copies).await;
+    let redriving = lab
+        .unflushed(kill, async |()| {
+            let batch = backend.letter_redrive(&params, std::time::Duration::from_secs(3600), None).await;
+            assert_eq!(batch.expect("a redrive").changed, 1);
+        })
+        .await;
+    assert!(redriving <= HARDLY_ANY, "{redriving} of {REPEATS} redrives were not on the disk");
+    let discarding = lab
+        .unflushed(
+            async |number| kill(REPEATS + number).await,
+            async |()| {
+                let batch = backend.letter_discard(&params, DiscardScope::Dead).await;
+                assert_eq!(batch.expect("a discard").changed, 1);
+            },
+        )
+        .await;
+    assert!(discarding <= HARDLY_ANY, "{discarding} of {REPEATS} discards were not on the disk");
 }
 
 async fn registrations_are_on_the_disk(lab: &Lab) {
@@ -310,6 +348,7 @@ async fn what_is_told_and_counted_is_on_the_disk(lab: &Lab) {
     lost_owners_are_counted_on_the_disk(lab).await;
     taken_exceptions_are_on_the_disk(lab).await;
     settlements_are_on_the_disk(lab).await;
+    what_a_person_was_told_is_on_the_disk(lab).await;
     registrations_are_on_the_disk(lab).await;
 }
 

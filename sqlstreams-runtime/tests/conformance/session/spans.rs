@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sqlstreams_runtime::{MessageId, Outcome};
+use sqlstreams_runtime::Outcome;
 use tracing::subscriber;
 
 use super::recorder::Recorder;
@@ -38,7 +38,7 @@ async fn spans_are_named_after_the_methods_of_the_port<Db: Engine>() {
     let running = start(consumer);
     take(&mut calls, 7).await;
     world.settled::<All>().await;
-    assert_eq!(world.client.dead_letters::<All>(MessageId(0), 10).await.expect("dead letters can be listed").len(), 1);
+    assert_eq!(world.letters::<All>().await.len(), 1);
     until("a renewal", async || recorder.count("presence.renew") > 0 && recorder.count("wake.wait") > 0).await;
     running.stop().await;
 
@@ -50,13 +50,13 @@ async fn spans_are_named_after_the_methods_of_the_port<Db: Engine>() {
     let expected = [
         "claim.take",
         "cursor.position",
-        "exception.dead",
         "exception.due",
         "exception.settle",
         "exception.take",
         "group.register",
         "lease.reclaim",
         "lease.settle",
+        "letter.list",
         "message.produce",
         "message.read",
         "migration.apply",

@@ -1,8 +1,10 @@
 //! A row whose payload does not decode dies with the place and the rule, and holds nobody.
 
+use std::collections::HashMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sqlstreams_runtime::{MessageId, Outcome};
+use sqlstreams_runtime::Outcome;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::world::{Engine, World, group, on_both_databases, plain_stream, quick, soon, start};
@@ -10,6 +12,7 @@ use super::world::{Engine, World, group, on_both_databases, plain_stream, quick,
 on_both_databases! {
     a_payload_that_does_not_decode_dies_with_the_path_and_the_rule_and_its_neighbours_flow
     a_codec_that_this_build_lacks_is_named
+    a_maps_keys_are_payload_and_not_shown
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -91,7 +94,7 @@ async fn a_payload_that_does_not_decode_dies_with_the_path_and_the_rule_and_its_
     let count = bad.len() as i64;
     let position = world.settled::<Readers>().await;
     assert_eq!((position.dead, position.ready, position.inflight), (count, 0, 0));
-    let dead = world.client.dead_letters::<Readers>(MessageId(0), 100).await.expect("dead letters can be listed");
+    let dead = world.letters::<Readers>().await;
     for (letter, (payload, rule)) in dead.iter().zip(&bad) {
         assert!(letter.error.contains(rule), "{:?} for {payload}", letter.error);
         assert!(!letter.error.contains(SECRET) && !letter.error.contains("-5"), "{}", letter.error);
@@ -114,7 +117,61 @@ async fn a_codec_that_this_build_lacks_is_named<Db: Engine>() {
     let running = start(consumer);
     let position = world.settled::<Readers>().await;
     assert_eq!(position.dead, 1);
-    let dead = world.client.dead_letters::<Readers>(MessageId(0), 100).await.expect("dead letters can be listed");
+    let dead = world.letters::<Readers>().await;
     assert_eq!(dead[0].error, "this build has no codec with the number 7");
     assert_eq!(running.stop().await[0].done, 1);
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+struct Limits {
+    limit: u32,
+    by_user: HashMap<String, Vec<Line>>,
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+enum Change {
+    Raised(Limits),
+    Named { user: HashMap<String, u32> },
+}
+
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+struct Account {
+    limits: Option<HashMap<String, Limits>>,
+    change: Option<Box<Change>>,
+    parent: Option<Box<Account>>,
+}
+plain_stream!(Account, "bills", 1);
+group!(Accounts, Account, "accounts", retry: quick(0));
+
+async fn a_maps_keys_are_payload_and_not_shown<Db: Engine>() {
+    let world = World::<Db>::new().await;
+    let accounts = world.producer::<Account>().await;
+    let bad = [
+        (r#"{"limits": {"hunter2": {"limit": "x", "by_user": {}}}}"#, "`limits.*.limit`: invalid type, expected u32"),
+        (
+            r#"{"limits": {"hunter2": {"limit": 1, "by_user": {"hunter2": [{"count": 1}, {"count": true}]}}}}"#,
+            "`limits.*.by_user.*[1].count`: invalid type, expected u32",
+        ),
+        // A key that is called as a field elsewhere is a key.
+        (r#"{"limits": {"change": 7}}"#, "`limits.*`: invalid type, expected struct Limits"),
+        (
+            r#"{"change": {"Raised": {"limit": 1, "by_user": {"limit": 7}}}}"#,
+            "`change.Raised.by_user.*`: invalid type, expected a sequence",
+        ),
+        (r#"{"change": {"Named": {"user": {"hunter2": "x"}}}}"#, "`change.Named.user.*`: invalid type, expected u32"),
+        (r#"{"change": {"hunter2": 1}}"#, "unknown variant, expected `Raised` or `Named`"),
+        (r#"{"parent": {"parent": {"limits": {"hunter2": 7}}}}"#, "`parent.parent.limits.*`: invalid type"),
+    ];
+    for (payload, _) in &bad {
+        insert(&world, payload).await;
+    }
+    accounts.produce(&Account { limits: None, change: None, parent: None }).await.expect("an account can be produced");
+    let consumer = world.client.consumer().group_fn::<Accounts, _, _>(|_, _| async { Ok(Outcome::Done) });
+    let running = start(consumer);
+    assert_eq!(world.settled::<Accounts>().await.dead, bad.len() as i64);
+    for (letter, (payload, rule)) in world.letters::<Accounts>().await.iter().zip(&bad) {
+        assert!(letter.error.contains(rule), "{:?} for {payload}", letter.error);
+        assert!(!letter.error.contains(SECRET), "{}", letter.error);
+    }
+    running.stop().await;
 }

@@ -8,7 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sqlstreams_runtime::schema::{RetryPolicy, Route, RoutePart, check_segment};
 use sqlstreams_runtime::{
-    BoxError, Client, Consumer, Delivery, Error, Group, GroupSummary, Outcome, Position, Producer, SegmentError, Stream,
+    BoxError, Client, Consumer, DeadLetter, DeadLetterFilter, Delivery, Error, Group, GroupSummary, MessageId, Outcome,
+    Position, Producer, SegmentError, Stream,
 };
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{AssertSqlSafe, PgPool, Pool, Postgres, Sqlite, SqlitePool, Transaction};
@@ -187,6 +188,13 @@ impl<Db: Engine> World<Db> {
     /// Where the group stands.
     pub async fn position<G: Group>(&self) -> Position {
         self.client.position::<G>().await.expect("a group's position can be read")
+    }
+
+    /// The group's dead letters, by id.
+    pub async fn letters<G: Group>(&self) -> Vec<DeadLetter> {
+        let letters = self.client.dead_letters::<G>().await.expect("a group can be registered");
+        let listed = letters.list(&DeadLetterFilter::all(), MessageId(0), 1000).await;
+        listed.expect("dead letters can be listed")
     }
 
     /// Waits until the group has settled everything that was produced.

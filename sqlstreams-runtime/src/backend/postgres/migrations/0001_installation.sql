@@ -14,7 +14,6 @@ create table "{schema}".stream_config (
     name text not null unique,
     message_key text,
     partition_size bigint not null check (partition_size >= 2),
-    delivery_log_mode text not null default 'failures' check (delivery_log_mode in ('off', 'failures', 'all')),
     created_at timestamptz not null default now(),
     updated_at timestamptz not null default now()
 );
@@ -38,6 +37,7 @@ create table "{schema}".consumer_group_config (
     key_policy text not null check (key_policy in ('parallel', 'exclusive', 'ordered')),
     retry json not null,
     timeout_us bigint not null,
+    delivery_log text not null default 'off' check (delivery_log in ('off', 'failures', 'all')),
     created_at timestamptz not null default now(),
     updated_at timestamptz not null default now(),
     unique (stream_id, name)
@@ -170,6 +170,8 @@ begin
             grant select on sequence "{schema}"."message_log_#_id_seq" to @;
             grant select, insert, update, delete on "{schema}"."consumer_group_cursor_#", "{schema}"."claim_lease_#",
                 "{schema}"."parked_range_#", "{schema}"."exception_queue_#" to @;
+            grant select on "{schema}"."exception_payload_#" to @;
+            grant select, insert on "{schema}"."delivery_log_#" to @;
             grant select, insert, delete on "{schema}"."binding_config_#" to @;
         $grant$
         when 'admin' then $grant$
@@ -353,7 +355,7 @@ begin
         create index on "{schema}"."exception_queue_#" (consumer_group_id, message_key, message_id) where status in ('ready', 'inflight', 'deferred');
         create unique index on "{schema}"."exception_queue_#" (consumer_group_id, message_key) where held_to is not null;
         create index on "{schema}"."exception_queue_#" (presence_id) where status = 'inflight';
-        create index on "{schema}"."exception_queue_#" (consumer_group_id, died_at) where status = 'dead';
+        create index on "{schema}"."exception_queue_#" (consumer_group_id, message_id) where status = 'dead';
 
         create table "{schema}"."exception_payload_#" (
             message_id bigint primary key,
@@ -391,6 +393,7 @@ begin
             error text,
             attempted_at timestamptz not null default clock_timestamp()
         );
+        create index on "{schema}"."delivery_log_#" (consumer_group_id, message_id, id);
 
         create table "{schema}"."binding_config_#" (
             consumer_group_id bigint not null references "{schema}".consumer_group_config on delete cascade,

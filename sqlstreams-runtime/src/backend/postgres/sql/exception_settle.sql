@@ -1,6 +1,6 @@
 -- sqlstreams: exception.settle
 -- $1 group, $2 token, $3 ids, $4 next (done, retry, later, dead, return), $5 wait in microseconds, $6 errors,
--- $7 now or null. Rows that another owner took are left alone. Answers the ids of the others.
+-- $7 now or null, $8 outcomes to log. Rows that another owner took are left alone. Answers the ids of the others.
 with clock as materialized (
     select coalesce(timestamptz 'epoch' + $7::bigint * interval '1 microsecond', clock_timestamp()) as now
 ),
@@ -11,9 +11,9 @@ handled as (
     delete from "{schema}"."exception_queue_{stream}" e
     using outcome n
     where e.consumer_group_id = $1 and e.message_id = n.id and e.token = $2 and n.next = 'done'
-    returning e.message_id
+    returning e.message_id, e.attempts + 1 as attempt
 ),
-settled as (
+again as (
     update "{schema}"."exception_queue_{stream}" e
     set status = case n.next when 'dead' then 'dead' else 'ready' end,
         attempts = e.attempts + case n.next when 'return' then 0 else 1 end,
@@ -29,8 +29,18 @@ settled as (
         updated_at = c.now
     from outcome n, clock c
     where e.consumer_group_id = $1 and e.message_id = n.id and e.token = $2 and n.next <> 'done'
-    returning e.message_id
+    returning e.message_id, e.attempts as attempt
+),
+settled as (
+    select message_id, attempt from handled
+    union all
+    select message_id, attempt from again
+),
+logged as (
+    insert into "{schema}"."delivery_log_{stream}" (consumer_group_id, message_id, attempt, status, error, attempted_at)
+    select $1, s.message_id, s.attempt, n.next, n.error, c.now
+    from settled s
+    join outcome n on n.id = s.message_id, clock c
+    where n.next = any($8::text[])
 )
-select message_id from handled
-union all
 select message_id from settled

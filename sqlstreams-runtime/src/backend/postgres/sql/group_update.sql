@@ -1,5 +1,5 @@
 -- sqlstreams: group.update
--- $1 group, $2 retry, $3 timeout in microseconds.
+-- $1 group, $2 retry, $3 timeout in microseconds, $4 delivery log.
 update "{schema}".consumer_group_config
-set retry = $2::json, timeout_us = $3, updated_at = now()
+set retry = $2::json, timeout_us = $3, delivery_log = $4, updated_at = now()
 where id = $1

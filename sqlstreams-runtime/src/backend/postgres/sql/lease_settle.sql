@@ -1,7 +1,7 @@
 -- sqlstreams: lease.settle
 -- $1 token; exceptions: $2 ids, $3 versions, $4 keys, $5 next (retry, later, dead, return), $6 wait in microseconds,
 -- $7 errors; parked: $8 versions, $9 lows, $10 highs; $11 now in microseconds or null; $12 where the exceptions' lanes
--- end, or null.
+-- end, or null; $13 outcomes to log, $14 handled messages to log.
 -- The lease goes first: whoever lost it changes nothing. Durable. A key's lane that is there already is extended;
 -- in the order of the keys, since others extend theirs at the same time.
 with gone as (
@@ -56,5 +56,15 @@ parked as (
     select g.consumer_group_id, n.version, n.low, n.high
     from gone g, unnest($8::integer[], $9::bigint[], $10::bigint[]) as n (version, low, high)
     where not exists (select from extended e where e.version = n.version and e.low = n.low)
+),
+logged as (
+    insert into "{schema}"."delivery_log_{stream}" (consumer_group_id, message_id, attempt, status, error, attempted_at)
+    select g.consumer_group_id, n.id, 1, n.next, n.error, c.now
+    from gone g, clock c, (
+        select id, next, error from unnest($2::bigint[], $5::text[], $7::text[]) as n (id, next, error)
+        union all
+        select id, 'done', null from unnest($14::bigint[]) as n (id)
+    ) n
+    where n.next = any($13::text[])
 )
 select count(*) as gone from gone

@@ -16,7 +16,6 @@ create table "{schema}stream_config" (
     name text not null unique,
     message_key text,
     partition_size integer not null check (partition_size >= 2),
-    delivery_log_mode text not null default 'failures' check (delivery_log_mode in ('off', 'failures', 'all')),
     created_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000) as integer) * 1000),
     updated_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000) as integer) * 1000)
 ) strict;
@@ -40,6 +39,7 @@ create table "{schema}consumer_group_config" (
     key_policy text not null check (key_policy in ('parallel', 'exclusive', 'ordered')),
     retry text not null,
     timeout_us integer not null,
+    delivery_log text not null default 'off' check (delivery_log in ('off', 'failures', 'all')),
     created_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000) as integer) * 1000),
     updated_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000) as integer) * 1000),
     unique (stream_id, name)

@@ -97,7 +97,7 @@ create index "{schema}exception_queue_{stream}_open" on "{schema}exception_queue
 create index "{schema}exception_queue_{stream}_key" on "{schema}exception_queue_{stream}" (consumer_group_id, message_key, message_id) where status in ('ready', 'inflight', 'deferred');
 create unique index "{schema}exception_queue_{stream}_lane" on "{schema}exception_queue_{stream}" (consumer_group_id, message_key) where held_to is not null;
 create index "{schema}exception_queue_{stream}_inflight" on "{schema}exception_queue_{stream}" (consumer_group_id, message_id) where status = 'inflight';
-create index "{schema}exception_queue_{stream}_dead" on "{schema}exception_queue_{stream}" (consumer_group_id, died_at) where status = 'dead';
+create index "{schema}exception_queue_{stream}_dead" on "{schema}exception_queue_{stream}" (consumer_group_id, message_id) where status = 'dead';
 
 create table "{schema}exception_payload_{stream}" (
     message_id integer primary key,
@@ -135,6 +135,7 @@ create table "{schema}delivery_log_{stream}" (
     error text,
     attempted_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000) as integer) * 1000)
 ) strict;
+create index "{schema}delivery_log_{stream}_message" on "{schema}delivery_log_{stream}" (consumer_group_id, message_id, id);
 
 create table "{schema}binding_config_{stream}" (
     consumer_group_id integer not null references "{schema}consumer_group_config" on delete cascade,

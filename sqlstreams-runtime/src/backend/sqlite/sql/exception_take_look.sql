@@ -1,9 +1,9 @@
 -- sqlstreams: exception.take_look
--- $1 group, $2 limit, $5 versions, a JSON array, $7 now or null, $8 limit of suspects. Whether there is anything
+-- $1 group, $2 limit, $5 versions, a JSON array, $7 now or null, $8 limit of suspects, $9 due since, or null. Whether there is anything
 -- to take: asked outside any transaction, so that a group without trouble never takes the write lock.
 select $2 > 0 and exists (
     select 1 from "{schema}exception_queue_{stream}" indexed by "{schema}exception_queue_{stream}_due"
-    where consumer_group_id = $1 and status = 'ready' and kills = 0
+    where consumer_group_id = $1 and status = 'ready' and kills = 0 and can_run_after >= coalesce($9, 0)
         and can_run_after <= coalesce($7, cast(round(unixepoch('subsec') * 1000000) as integer))
         and schema_version in (select value from json_each($5))
 ) or $8 > 0 and exists (

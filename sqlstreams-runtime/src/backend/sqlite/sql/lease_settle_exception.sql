@@ -1,5 +1,5 @@
 -- sqlstreams: lease.settle_exception
--- $1 token; $2 JSON, one array an exception: id, version, key, next (retry, later, dead, return), wait in
+-- $1 token; $2 JSON, one array an exception: id, version, key, next (done, retry, later, dead, return), wait in
 -- microseconds, error, where its lane ends or null; $4 now in microseconds or null.
 insert into "{schema}exception_queue_{stream}" (
     consumer_group_id, message_id, status, schema_version, message_key, attempts, failures, failures_total,
@@ -22,7 +22,7 @@ cross join (
         value ->> 5 as error, value ->> 6 as held_to
     from json_each($2)
 ) n
-where l.token = $1
+where l.token = $1 and n.next <> 'done'
 on conflict (consumer_group_id, message_key) where held_to is not null
 do update set held_to = max(held_to, excluded.held_to), updated_at = excluded.updated_at
 on conflict (consumer_group_id, message_id) do nothing

@@ -1,0 +1,14 @@
+-- sqlstreams: letter.list
+-- $1 group, $2 after this id, $3 limit, $4 the last id; what the error $5 contains, $6 begins with; $7 version;
+-- died $8 since, $9 before, in microseconds; null does not restrict.
+select e.message_id, e.schema_version, e.message_key, e.attempts, e.failures_total, e.kills, e.delays, e.redrives,
+    e.first_failed_at, e.died_at, e.last_error
+from "{schema}"."exception_queue_{stream}" e
+where e.consumer_group_id = $1 and e.status = 'dead' and e.message_id > $2 and e.message_id <= $4
+    and ($5::text is null or position($5 in coalesce(e.last_error, '')) > 0)
+    and ($6::text is null or starts_with(coalesce(e.last_error, ''), $6))
+    and ($7::integer is null or e.schema_version = $7)
+    and ($8::bigint is null or e.died_at >= timestamptz 'epoch' + $8 * interval '1 microsecond')
+    and ($9::bigint is null or e.died_at < timestamptz 'epoch' + $9 * interval '1 microsecond')
+order by e.message_id
+limit $3

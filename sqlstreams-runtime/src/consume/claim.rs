@@ -11,7 +11,7 @@ use super::gate;
 use super::range::{Range, contains};
 use super::session::{Session, lock};
 use super::stall::{STALL_AFTER, Stall, Waits};
-use crate::backend::{ClaimParams, ClaimRow, LeaseRow, ReadParams};
+use crate::backend::{ClaimParams, ClaimRow, LeaseRow, ReadParams, ReturnParams};
 use crate::error::{Error, Kind, Recovery};
 use crate::identity::LeaseToken;
 use crate::message::StoredMessage;
@@ -114,13 +114,8 @@ impl Claimer {
         if row.high > row.low {
             let lease =
                 LeaseRow { token, low: row.low, high: row.high, only_version: None, reclaims: 0, done: Vec::new() };
-            match session.bindings_of_claim().await {
-                Ok(bindings) => self.reading.start(session, lease, bindings),
-                Err(err) => {
-                    session.forget(token);
-                    return Err(err);
-                }
-            }
+            let bindings = bindings(&session, &lease).await?;
+            self.reading.start(session, lease, bindings);
         } else {
             session.forget(token);
         }
@@ -317,9 +312,24 @@ impl Reading {
     }
 }
 
+/// The bindings to read a lease with. A lease that can't be read, since the presence expired, goes back: as long as
+/// this process lives, nobody else would take it for ten seconds.
+pub(crate) async fn bindings(session: &Session, lease: &LeaseRow) -> Result<Arc<Vec<String>>, Error> {
+    let bindings = session.bindings_of_claim().await;
+    if bindings.is_err() {
+        let back = ReturnParams { token: lease.token, done: lease.done.clone(), exceptions: Vec::new() };
+        if let Err(err) = session.store.lease_return(session.stream, &[back]).await {
+            tracing::warn!(stream = %session.stream_name, group = %session.group_name, error = %err,
+                "a range could not be given back; others take it in some seconds");
+        }
+        session.forget(lease.token);
+    }
+    bindings
+}
+
 /// Reads a lease's messages and hands them to the runners.
 pub(crate) async fn admit(session: &Arc<Session>, lease: LeaseRow) -> Result<(), Error> {
-    let bindings = session.bindings_of_claim().await.inspect_err(|_| session.forget(lease.token))?;
+    let bindings = bindings(session, &lease).await?;
     let messages = read(session, &lease, &bindings).await?;
     gate::admit(session, range(session, lease, messages)).await
 }

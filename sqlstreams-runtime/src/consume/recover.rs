@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlstreams_schema::DeliveryLog;
 
-use super::claim::{admit, find, range, read};
+use super::claim::{admit, bindings, find, range, read};
 use super::gate;
 use super::range::contains;
 use super::session::{Session, lock};
@@ -101,7 +101,7 @@ async fn take_parked(session: &Arc<Session>) -> Result<bool, Error> {
 async fn quarantine(session: &Arc<Session>, lease: LeaseRow) -> Result<(), Error> {
     tracing::warn!(stream = %session.stream_name, group = %session.group_name, low = lease.low, high = lease.high,
         reclaims = lease.reclaims, "a range lost its process again and again; its messages are handled one by one");
-    let bindings = session.bindings_of_claim().await.inspect_err(|_| session.forget(lease.token))?;
+    let bindings = bindings(session, &lease).await?;
     if session.is_ordered() {
         let messages = read(session, &lease, &bindings).await?;
         return gate::admit(session, range(session, lease, messages).held()).await;

@@ -75,7 +75,7 @@ async fn the_claims_statement_collides_at_repeatable_read() {
     let (statement, group) = (field.statement("claim_take"), field.group.0);
     let claiming = tokio::spawn(async move {
         let claim = sqlx::query(AssertSqlSafe(statement)).bind(group).bind(10_i64);
-        let claim = claim.bind(Uuid::now_v7()).bind(Uuid::now_v7()).bind(Vec::<Uuid>::new());
+        let claim = claim.bind(Uuid::now_v7()).bind(Uuid::now_v7()).bind(Vec::<Uuid>::new()).bind("off");
         claim.fetch_one(&mut claimer).await.map(|row| row.get::<bool, _>(4))
     });
     until_locked_out(&mut blocker, claimer_pid).await;

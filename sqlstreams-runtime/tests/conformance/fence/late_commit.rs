@@ -200,7 +200,7 @@ async fn claim(
 async fn claim_with(pool: &PgPool, statement: &str, params: &ClaimParams) -> ClaimRow {
     let settled: Vec<_> = params.settled.iter().map(|token| token.0).collect();
     let claim = sqlx::query(AssertSqlSafe(statement.to_owned())).bind(params.group.0).bind(params.width);
-    let row = claim.bind(params.token.0).bind(params.presence.0).bind(settled).fetch_one(pool).await;
+    let row = claim.bind(params.token.0).bind(params.presence.0).bind(settled).bind("off").fetch_one(pool).await;
     let row = row.expect("a claim answers");
     ClaimRow {
         low: row.get(0),

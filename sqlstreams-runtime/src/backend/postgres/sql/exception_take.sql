@@ -41,7 +41,7 @@ lost as materialized (
     cross join lateral (
         select message_id
         from "{schema}"."exception_queue_{stream}"
-        where consumer_group_id = $1 and message_id = c.message_id and token = c.token
+        where consumer_group_id = $1 and message_id = c.message_id and token is not distinct from c.token
         for update skip locked
     ) e
 ),

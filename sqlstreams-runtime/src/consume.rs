@@ -21,6 +21,7 @@ use crate::migrate::BUILD;
 use crate::outcome::{BoxError, Outcome};
 use crate::register;
 use crate::store::Store;
+use crate::worker;
 
 mod claim;
 mod decode;
@@ -188,6 +189,7 @@ impl Consumer {
             presence,
             tasks: JoinSet::new(),
             background: JoinSet::new(),
+            maintaining: stop.child_token(),
             stop,
             shutdown_within: self.shutdown_within,
         };
@@ -239,12 +241,10 @@ impl Consumer {
             .iter()
             .map(|declared| serde_json::json!({"stream": declared.stream_name, "group": declared.name, "versions": [declared.version]}))
             .collect();
-        let program = std::env::current_exe().ok();
-        let program = program.as_deref().and_then(|path| path.file_name()).and_then(|name| name.to_str());
         PresenceParams {
             id,
             build: BUILD,
-            process: format!("{} {}", program.unwrap_or("unknown"), std::process::id()),
+            process: crate::store::process(),
             readable: serde_json::Value::from(readable).to_string(),
             ttl: self.lease,
         }
@@ -289,6 +289,8 @@ struct Running {
     /// Heartbeat and listening: they end with `stop`, after everything is settled.
     background: JoinSet<()>,
     stop: CancellationToken,
+    /// Ends the workers, as soon as a shutdown begins.
+    maintaining: CancellationToken,
     shutdown_within: Duration,
 }
 
@@ -322,6 +324,12 @@ impl Running {
             given_up: Vec::new(),
         };
         self.background.spawn(heart.run(self.stop.clone()));
+        self.background.spawn(worker::run(
+            self.store.clone(),
+            Arc::clone(hub),
+            self.presence,
+            self.maintaining.clone(),
+        ));
         self.background.spawn(listen(self.store.clone(), Arc::clone(hub), self.stop.clone()));
     }
 
@@ -340,6 +348,7 @@ impl Running {
     }
 
     async fn shut_down(&mut self) {
+        self.maintaining.cancel();
         for session in &self.sessions {
             session.closing.raise();
             session.queued.notify_waiters();

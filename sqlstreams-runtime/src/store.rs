@@ -7,12 +7,14 @@ use tracing::Instrument;
 
 use crate::backend::{
     Backend, ClaimParams, ClaimRow, DeadLetterRow, ExceptionRow, ExceptionSettleParams, ExceptionTakeParams,
-    GroupParams, GroupRow, LeaseRow, PositionRow, PresenceParams, ProgressParams, ReadParams, SettleParams, StallCause,
-    StreamParams, StreamRow,
+    GroupParams, GroupRow, LeaseRow, PositionRow, PresenceParams, ProduceWithParams, ProducedRow, ProgressParams,
+    PromoteParams, PromoteRow, ReadParams, SettleParams, StallCause, StreamParams, StreamRow, SweepParams, SweepRow,
+    WorkerLookParams, WorkerLookRow, WorkerNames, WorkerStateRow,
 };
 use crate::error::{Error, Recovery};
-use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
+use crate::identity::{DelayedId, GroupId, LeaseToken, MessageId, PresenceId, StreamId, WorkerId, WorkerToken};
 use crate::message::{NewMessage, StoredMessage};
+use crate::time::Timestamp;
 
 /// A backend with spans and retries around it.
 #[derive(Clone)]
@@ -24,6 +26,13 @@ impl Store {
     pub(crate) fn new(backend: Arc<dyn Backend>) -> Self {
         Self { backend }
     }
+}
+
+/// What a presence says of this process, for people.
+pub(crate) fn process() -> String {
+    let program = std::env::current_exe().ok();
+    let program = program.as_deref().and_then(|path| path.file_name()).and_then(|name| name.to_str());
+    format!("{} {}", program.unwrap_or("unknown"), std::process::id())
 }
 
 const REPEATS: u32 = 4;
@@ -77,6 +86,11 @@ port! {
     once "presence.renew" presence_renew(id: PresenceId, ttl: Duration) -> bool;
     idempotent "presence.leave" presence_leave(id: PresenceId) -> ();
     once "message.produce" message_produce(stream: StreamId, version: u32, codec: i16, messages: &[NewMessage]) -> Vec<MessageId>;
+    once "message.produce_with" message_produce_with(params: &ProduceWithParams<'_>) -> Vec<ProducedRow>;
+    once "delayed.cancel" delayed_cancel(stream: StreamId, id: DelayedId) -> bool;
+    idempotent "delayed.promote" delayed_promote(params: &PromoteParams) -> PromoteRow;
+    once "delayed.heads" delayed_heads(streams: &[StreamId]) -> Vec<(StreamId, DelayedId)>;
+    idempotent "idempotency.sweep" idempotency_sweep(params: &SweepParams) -> SweepRow;
     idempotent "message.read" message_read(params: &ReadParams) -> Vec<StoredMessage>;
     once "claim.take" claim_take(params: &ClaimParams) -> ClaimRow;
     idempotent "lease.find" lease_find(stream: StreamId, token: LeaseToken) -> Option<LeaseRow>;
@@ -91,8 +105,14 @@ port! {
     idempotent "exception.due" exception_due(stream: StreamId, group: GroupId) -> Option<Duration>;
     idempotent "exception.dead" exception_dead(stream: StreamId, group: GroupId, after: MessageId, limit: i64) -> Vec<DeadLetterRow>;
     once "cursor.observe" cursor_observe(stream: StreamId, group: GroupId) -> ();
+    once "cursor.advance" cursor_advance(stream: StreamId, group: GroupId) -> bool;
     once "cursor.stall" cursor_stall(stream: StreamId, group: GroupId) -> Vec<StallCause>;
     idempotent "cursor.position" cursor_position(stream: StreamId, group: GroupId) -> PositionRow;
+    idempotent "worker.declare" worker_declare(names: WorkerNames) -> ();
+    once "worker.look" worker_look(params: &WorkerLookParams) -> WorkerLookRow;
+    once "worker.take" worker_take(owner: PresenceId, workers: &[(WorkerId, WorkerToken)], now: Option<Timestamp>) -> Vec<WorkerToken>;
+    idempotent "worker.list" worker_list(now: Option<Timestamp>) -> Vec<WorkerStateRow>;
+    idempotent "worker.target" worker_target(id: WorkerId, target: i32) -> bool;
     once "wake.send" wake_send(streams: &[StreamId]) -> ();
     once "wake.wait" wake_wait() -> Vec<StreamId>;
 }

@@ -30,6 +30,7 @@ fn stream_declaration() -> StreamDeclaration {
             ],
         }),
         key: Some(field("r#type")),
+        idempotency_key: Some(field("r#type")),
         from: Some(parse_quote!(v1::OrderPlaced)),
     }
 }

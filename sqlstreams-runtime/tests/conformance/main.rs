@@ -12,8 +12,10 @@ mod harness;
 mod backend;
 mod claim;
 mod cursor;
+mod delayed;
 mod exception;
 mod group;
+mod idempotency;
 mod lease;
 mod message;
 mod migration;
@@ -22,6 +24,7 @@ mod partition;
 mod presence;
 mod stream;
 mod wake;
+mod worker;
 
 mod crash;
 mod fence;

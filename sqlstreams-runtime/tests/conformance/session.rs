@@ -3,11 +3,14 @@
 pub mod recorder;
 pub mod world;
 
+mod delayed;
 mod delivery;
 mod grouping;
 mod groups;
 mod handlers;
 mod keeping;
+mod keyed;
+mod maintenance;
 mod outcomes;
 mod refusals;
 mod registration;

@@ -27,6 +27,15 @@ pub(crate) fn is_missing_table(error: &sqlx::Error) -> bool {
     matches!(code_of(error).as_deref(), Some("42P01" | "3F000"))
 }
 
+/// After an insert in the caller's transaction failed for want of a partition, which exists by now.
+pub(crate) fn partition_added() -> Error {
+    Error::new(
+        Kind::Conflict,
+        "SQLS-0211",
+        "the stream had no partition for the message; it has one now - roll back and run the transaction again",
+    )
+}
+
 fn code_of(error: &sqlx::Error) -> Option<String> {
     match error {
         sqlx::Error::Database(database) => database.code().map(|code| code.into_owned()),

@@ -6,6 +6,7 @@ statements! {
     /// Statements on the shared tables.
     SharedStatements {
         connection_prepare,
+        delayed_heads,
         group_create,
         group_update,
         migration_list,
@@ -21,6 +22,11 @@ statements! {
         stream_find,
         stream_version_create,
         wake_send,
+        worker_declare,
+        worker_list,
+        worker_look,
+        worker_take,
+        worker_target,
     }
 }
 
@@ -29,16 +35,20 @@ statements! {
     StreamStatements {
         binding_replace,
         claim_take,
+        cursor_advance,
         cursor_create,
         cursor_observe,
         cursor_position,
         cursor_stall,
+        delayed_cancel,
+        delayed_promote,
         exception_dead,
         exception_due,
         exception_return,
         exception_settle,
         exception_take,
         group_lock,
+        idempotency_sweep,
         lease_find,
         lease_reclaim,
         lease_report,
@@ -46,6 +56,9 @@ statements! {
         lease_settle,
         message_produce,
         message_produce_in,
+        message_produce_with,
+        message_produce_with_find,
+        message_produce_with_first,
         message_read,
         parked_take,
     }

@@ -61,6 +61,11 @@ pub(crate) fn timestamp(row: &PgRow, column: usize) -> Result<Timestamp, sqlx::E
     Ok(Timestamp(i64::from_be_bytes(eight).saturating_add(EPOCH)))
 }
 
+/// A `timestamptz` column that may be null.
+pub(crate) fn optional_timestamp(row: &PgRow, column: usize) -> Result<Option<Timestamp>, sqlx::Error> {
+    if row.try_get_raw(column)?.is_null() { Ok(None) } else { timestamp(row, column).map(Some) }
+}
+
 pub(crate) fn now(now: Option<Timestamp>) -> Option<i64> {
     now.map(|now| now.0)
 }

@@ -65,16 +65,23 @@ create table "{schema}".worker_config (
     updated_at timestamptz not null default now(),
     check (num_nonnulls(system_id, stream_id, consumer_group_id) = 1)
 );
+create unique index on "{schema}".worker_config (system_id, name) where system_id is not null;
+create unique index on "{schema}".worker_config (stream_id, name) where stream_id is not null;
+create unique index on "{schema}".worker_config (consumer_group_id, name) where consumer_group_id is not null;
 
+-- Who runs a worker. An instance lives as long as its owner's presence: keeping it costs no write. The slots
+-- below the target are the places that processes can take.
 create table "{schema}".worker_instance (
     id bigint generated always as identity primary key,
     worker_id bigint not null references "{schema}".worker_config on delete cascade,
+    slot integer not null check (slot >= 0),
     token uuid not null unique,
-    presence_id uuid,
+    presence_id uuid not null,
     failures integer not null default 0,
-    expires_at timestamptz not null,
-    created_at timestamptz not null default now()
+    created_at timestamptz not null default now(),
+    unique (worker_id, slot)
 );
+create index on "{schema}".worker_instance (presence_id);
 
 create table "{schema}".schedule_config (
     id bigint generated always as identity primary key,
@@ -142,6 +149,8 @@ begin
 end
 $body$;
 
+-- created_at is when a message entered its log: retention counts from there. A message that was delayed says
+-- besides when it was produced, and for when.
 -- Creates a stream's tables once; answers its id, also when another process was first.
 create function "{schema}".stream_create(p_name text, p_message_key text, p_partition_size bigint) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $body$
@@ -166,6 +175,8 @@ begin
             headers json,
             payload json,
             payload_bytes bytea,
+            produced_at timestamptz,
+            scheduled_at timestamptz,
             constraint one_payload check ((payload is null) <> (payload_bytes is null))
         ) partition by range (id);
 
@@ -265,11 +276,13 @@ begin
             headers json,
             payload json,
             payload_bytes bytea,
+            produced_at timestamptz,
+            scheduled_at timestamptz,
             copied_at timestamptz not null default clock_timestamp()
         );
 
         create table "{schema}"."delayed_message_#" (
-            id bigint generated always as identity,
+            id bigint generated always as identity unique,
             deliver_at timestamptz not null,
             created_at timestamptz not null default now(),
             schema_version integer not null,
@@ -279,8 +292,9 @@ begin
             headers json,
             payload json,
             payload_bytes bytea,
+            idempotency_key bytea,
             primary key (deliver_at, id)
-        );
+        ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
         create table "{schema}"."delivery_log_#" (
             id bigint generated always as identity primary key,
@@ -312,9 +326,9 @@ begin
             message_id bigint,
             delayed_id bigint,
             payload_hash bytea not null,
-            created_at timestamptz not null default now()
+            expires_at timestamptz not null
         );
-        create index on "{schema}"."idempotency_key_#" (created_at);
+        create index on "{schema}"."idempotency_key_#" (expires_at);
 
         create table "{schema}"."compaction_head_#" (
             message_key text primary key,

@@ -63,7 +63,8 @@ taken as (
     returning e.message_id, e.attempts, e.failures, e.delays, e.kills
 )
 select t.message_id, t.attempts, t.failures, t.delays, t.kills,
-    m.id, m.created_at, m.schema_version, m.codec, m.routing_key, m.message_key, m.headers, m.payload, m.payload_bytes
+    m.id, coalesce(m.produced_at, m.created_at) as created_at, m.schema_version, m.codec, m.routing_key, m.message_key,
+    m.headers, m.payload, m.payload_bytes, m.scheduled_at
 from taken t
 left join "{schema}"."message_log_{stream}" m on m.id = t.message_id
 order by t.message_id

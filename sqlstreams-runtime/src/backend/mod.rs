@@ -21,6 +21,7 @@ pub mod sqlite;
 pub(crate) mod template;
 mod workers;
 
+pub(crate) use options::KEY_HELD;
 pub use options::{FirstRow, ProduceWithParams, ProducedRow, PromoteParams, PromoteRow, SweepParams, SweepRow};
 pub use workers::{WorkerLookParams, WorkerLookRow, WorkerNames, WorkerRow, WorkerStateRow};
 

@@ -8,6 +8,9 @@ use crate::identity::{DelayedId, MessageId, StreamId};
 use crate::message::ProduceItem;
 use crate::time::Timestamp;
 
+/// The code of an error of `message_produce_with`: another transaction held a key for longer than the patience.
+pub(crate) const KEY_HELD: &str = "SQLS-0224";
+
 /// Messages that are to be produced at most once, later, or both.
 #[derive(Clone, Copy, Debug)]
 pub struct ProduceWithParams<'a> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::fold::Folding;
-use crate::backend::{ProduceWithParams, ProducedRow};
+use crate::backend::{KEY_HELD, ProduceWithParams, ProducedRow};
 use crate::error::{Error, Kind, Recovery};
 use crate::identity::{MessageId, StreamId};
 use crate::message::{NewMessage, ProduceItem};
@@ -216,7 +216,7 @@ impl WithOptions {
     async fn one_by_one(&self, items: Vec<ProduceItem>, answers: Vec<Answer<ProducedRow>>) {
         for (item, answer) in items.into_iter().zip(answers) {
             match self.one(&item, SINGLE_PATIENCE).await {
-                Err(err) if err.kind() == Kind::Busy => self.wait(item, answer),
+                Err(err) if err.code() == KEY_HELD => self.wait(item, answer),
                 result => {
                     let _ = answer.send(result);
                 }
@@ -258,7 +258,7 @@ impl Insert for WithOptions {
                     let _ = answer.send(Ok(row));
                 }
             }
-            Err(err) if err.outcome_known() && (err.kind() == Kind::Busy || err.recovery() == Recovery::Permanent) => {
+            Err(err) if err.outcome_known() && (err.code() == KEY_HELD || err.recovery() == Recovery::Permanent) => {
                 self.one_by_one(items, answers).await;
             }
             Err(err) => {

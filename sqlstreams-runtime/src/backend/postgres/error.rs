@@ -17,6 +17,11 @@ pub(crate) fn is_missing_partition(error: &sqlx::Error) -> bool {
     }
 }
 
+/// A lock was not free in time.
+pub(crate) fn is_lock_timeout(error: &sqlx::Error) -> bool {
+    code_of(error).as_deref() == Some("55P03")
+}
+
 /// A call that the role may not make, although everything exists.
 pub(crate) fn is_permission(error: &sqlx::Error) -> bool {
     code_of(error).as_deref() == Some("42501")

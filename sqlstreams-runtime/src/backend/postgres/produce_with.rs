@@ -11,7 +11,7 @@ use sqlx::{PgConnection, Postgres, Row, Transaction};
 use super::connection::Checkout;
 use super::value::JsonText;
 use super::{PostgresBackend, StreamState, error, partition, value};
-use crate::backend::{FirstRow, ProduceWithParams, ProducedRow};
+use crate::backend::{FirstRow, KEY_HELD, ProduceWithParams, ProducedRow};
 use crate::error::{Error, Kind};
 use crate::identity::{DelayedId, Digest, MessageId, StreamId};
 use crate::message::{Deliver, ProduceItem};
@@ -36,6 +36,9 @@ pub(super) async fn produce(
             Err(err) if error::is_missing_partition(&err) && !call.inserted && healings < HEALINGS => {
                 partition::ensure(backend, params.stream, room(params.messages.len()) << healings).await?;
                 healings += 1;
+            }
+            Err(err) if error::is_lock_timeout(&err) && !call.inserted => {
+                return Err(key_held(connection.failed(PRODUCING, err)));
             }
             // A part may be stored when a later statement fails.
             answer if call.inserted => break connection.answer(PRODUCING, answer).map_err(Error::ambiguous)?,
@@ -89,6 +92,15 @@ impl PostgresBackend {
         let cancel = sqlx::query_scalar::<_, i64>(state.statements.delayed_cancel.clone()).bind(id.0);
         cancel.fetch_one(&mut **tx).await.map(|cancelled| cancelled > 0).map_err(|err| error::map(DOING, err))
     }
+}
+
+fn key_held(err: Error) -> Error {
+    Error::new(
+        Kind::Busy,
+        KEY_HELD,
+        "an open transaction holds the idempotency key - end it, or produce again later: nothing is stored twice",
+    )
+    .with_source(err)
 }
 
 fn room(messages: usize) -> i64 {

@@ -253,6 +253,7 @@ async fn a_wait_for_a_key_ends_with_its_patience_and_changes_nothing() {
     let refused = timeout(PATIENCE, installation.backend.message_produce_with(&params)).await.expect("it ends");
     let refused = refused.expect_err("the key is held");
     assert_eq!((refused.kind(), refused.outcome_known()), (Kind::Busy, true), "{refused:?}");
+    assert_eq!(refused.code(), "SQLS-0224");
     tx.rollback().await.expect("a rollback");
     assert_eq!(installation.count(&installation.table_of("message_log", stream)).await, 0);
     // The patience was the statement's own.

@@ -216,9 +216,10 @@ impl Crew {
         match self.store.delayed_heads(&streams).await {
             Ok(seen) => {
                 for (stream, head) in seen {
-                    let news = heads.insert(stream, head) != Some(head);
-                    let alarm = self.alarms.get(&stream).filter(|_| news).and_then(std::sync::Weak::upgrade);
-                    if let Some(alarm) = alarm {
+                    // A stream on which nothing was ever delayed is left asleep.
+                    let known = heads.insert(stream, head).unwrap_or(DelayedId(0));
+                    let alarm = self.alarms.get(&stream).filter(|_| known != head);
+                    if let Some(alarm) = alarm.and_then(std::sync::Weak::upgrade) {
                         alarm.ring();
                     }
                 }

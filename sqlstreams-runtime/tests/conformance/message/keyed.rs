@@ -300,3 +300,34 @@ async fn keys_at_the_end_of_the_last_partition_make_room() {
     assert_eq!(installation.promote_in(stream, Duration::from_secs(120)).await.promoted, 100);
     assert_eq!(installation.read(stream, 0, i64::MAX).await.len(), 200);
 }
+
+/// Sorting helps within one statement; across the statements of two transactions only one of them can go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transactions_with_the_same_keys_in_opposite_orders_end_with_a_retryable_conflict() {
+    let installation = harness::postgres().await;
+    let stream = installation.stream("events").await;
+    let barrier = Arc::new(Barrier::new(2));
+    let mut tasks = tokio::task::JoinSet::new();
+    for keys in [[1, 2], [2, 1]] {
+        let (backend, pool) = (installation.postgres().clone(), installation.pool().clone());
+        let barrier = Arc::clone(&barrier);
+        tasks.spawn(async move {
+            let mut tx = pool.begin().await.expect("a transaction");
+            let first = [item(Some(keys[0]), 1)];
+            backend.produce_with_in(&mut tx, &produce_with(stream, &first)).await.expect("its first key is free");
+            barrier.wait().await;
+            let second = [item(Some(keys[1]), 1)];
+            let result = backend.produce_with_in(&mut tx, &produce_with(stream, &second)).await;
+            match result {
+                Ok(_) => tx.commit().await.expect("a commit"),
+                Err(_) => tx.rollback().await.expect("a rollback"),
+            }
+            result
+        });
+    }
+    let results = timeout(PATIENCE, tasks.join_all()).await.expect("nobody waits for ever");
+    let errors: Vec<_> = results.iter().filter_map(|result| result.as_ref().err()).collect();
+    assert_eq!(errors.len(), 1, "{results:?}");
+    assert_eq!((errors[0].kind(), errors[0].recovery()), (Kind::Conflict, Recovery::Transient));
+    assert_eq!(installation.count(&installation.table_of("idempotency_key", stream)).await, 2, "the other one went on");
+}

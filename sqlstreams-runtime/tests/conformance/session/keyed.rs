@@ -254,3 +254,18 @@ async fn of_calls_that_share_an_insert_only_the_one_whose_key_is_held_waits() {
     let waited = soon("the call that waited", waiting).await.expect("no panic").expect("an answer");
     assert!(waited.is_duplicate() && waited.message_id() == held.message_id(), "{waited:?}");
 }
+
+/// It began by reading, and another one has written since.
+#[tokio::test]
+async fn a_deferred_transaction_is_told_how_to_begin() {
+    let world = World::<sqlx::Sqlite>::new().await;
+    let orders = world.producer::<Order>().await;
+    let mut tx = world.client.pool().begin().await.expect("a transaction");
+    sqlx::query("select * from sqlstreams_stream_config").fetch_all(&mut *tx).await.expect("a snapshot");
+    orders.produce_with(&Order::new(1), key("a")).await.expect("an order can be produced");
+    let refused = orders.produce_in_with(&mut tx, &Order::new(2), key("b")).await.expect_err("the snapshot is old");
+    assert_eq!((refused.code(), refused.kind()), ("SQLS-0123", Kind::Conflict));
+    assert!(refused.to_string().contains("begin immediate"), "{refused}");
+    let refused = orders.cancel_in(&mut tx, DelayedId(1)).await.expect_err("the snapshot is old");
+    assert_eq!(refused.code(), "SQLS-0123");
+}

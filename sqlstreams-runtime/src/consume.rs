@@ -61,6 +61,7 @@ pub struct Consumer {
     concurrency: usize,
     lease: Duration,
     shutdown_within: Duration,
+    maintenance: bool,
 }
 
 type Registering = Pin<Box<dyn Future<Output = Result<StreamId, Error>> + Send>>;
@@ -102,6 +103,7 @@ impl Consumer {
             concurrency: 16,
             lease: Duration::from_secs(8),
             shutdown_within: Duration::from_secs(30),
+            maintenance: true,
         }
     }
 
@@ -147,6 +149,13 @@ impl Consumer {
         self
     }
 
+    /// Whether this process takes its share of the installation's maintenance, as it does unless told otherwise.
+    /// Somebody must: without it delayed messages don't come, and idempotency keys are kept for ever.
+    pub fn maintenance(mut self, take_part: bool) -> Self {
+        self.maintenance = take_part;
+        self
+    }
+
     /// Consumes until the process ends or an error that no retry can mend.
     ///
     /// # Errors
@@ -189,7 +198,7 @@ impl Consumer {
             presence,
             tasks: JoinSet::new(),
             background: JoinSet::new(),
-            maintaining: stop.child_token(),
+            maintaining: self.maintenance.then(|| stop.child_token()),
             stop,
             shutdown_within: self.shutdown_within,
         };
@@ -290,7 +299,7 @@ struct Running {
     background: JoinSet<()>,
     stop: CancellationToken,
     /// Ends the workers, as soon as a shutdown begins.
-    maintaining: CancellationToken,
+    maintaining: Option<CancellationToken>,
     shutdown_within: Duration,
 }
 
@@ -324,12 +333,9 @@ impl Running {
             given_up: Vec::new(),
         };
         self.background.spawn(heart.run(self.stop.clone()));
-        self.background.spawn(worker::run(
-            self.store.clone(),
-            Arc::clone(hub),
-            self.presence,
-            self.maintaining.clone(),
-        ));
+        if let Some(stop) = self.maintaining.clone() {
+            self.background.spawn(worker::run(self.store.clone(), Arc::clone(hub), self.presence, stop));
+        }
         self.background.spawn(listen(self.store.clone(), Arc::clone(hub), self.stop.clone()));
     }
 
@@ -348,7 +354,9 @@ impl Running {
     }
 
     async fn shut_down(&mut self) {
-        self.maintaining.cancel();
+        if let Some(maintaining) = &self.maintaining {
+            maintaining.cancel();
+        }
         for session in &self.sessions {
             session.closing.raise();
             session.queued.notify_waiters();

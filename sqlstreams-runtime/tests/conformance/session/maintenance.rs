@@ -7,10 +7,11 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::world::{All, Engine, Order, World, on_both_databases, soon, start, telling, until};
+use super::world::{All, Engine, Order, World, on_both_databases, soon, start, take, telling, until};
 
 on_both_databases! {
     a_consumer_runs_the_workers_and_a_manager_takes_over_when_it_stops
+    a_consumer_that_is_told_so_leaves_maintenance_to_others
     a_suspended_worker_stays_suspended_over_restarts
     the_stored_position_follows_what_is_settled
     expired_keys_go
@@ -47,6 +48,19 @@ async fn a_consumer_runs_the_workers_and_a_manager_takes_over_when_it_stops<Db: 
     stop.cancel();
     soon("the manager's end", managing).await.expect("no panic").expect("it stops without an error");
     assert!(workers(&world).await.iter().all(|worker| worker.running == 0), "it made way");
+}
+
+async fn a_consumer_that_is_told_so_leaves_maintenance_to_others<Db: Engine>() {
+    let world = World::<Db>::new().await;
+    let orders = world.producer::<Order>().await;
+    let (sender, mut calls) = unbounded_channel();
+    let running = start(telling::<All>(world.client.consumer().maintenance(false), &sender));
+    for number in 0..10 {
+        orders.produce(&Order::new(number)).await.expect("an order can be produced");
+        take(&mut calls, 1).await;
+    }
+    assert!(workers(&world).await.iter().all(|worker| worker.running == 0 && worker.target == 1));
+    running.stop().await;
 }
 
 async fn a_suspended_worker_stays_suspended_over_restarts<Db: Engine>() {

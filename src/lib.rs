@@ -57,9 +57,10 @@ pub use sqlstreams_runtime::migrate::Migration;
 pub use sqlstreams_runtime::schema::Start;
 pub use sqlstreams_runtime::{
     Attempt, AttemptStatus, BoxError, Client, Consumer, Database, DeadLetter, DeadLetterErrors, DeadLetterFilter,
-    DeadLetters, Delivery, DiscardScope, Error, Group, GroupName, GroupSummary, Handler, Headers, Inspected, Kind,
-    MessageId, MessageKey, Outcome, Position, Producer, Recovery, RedriveGroup, RedrivePlan, Redriven, RoleKind, Roles,
-    RouteSegment, SegmentError, Stall, StallCause, Stream, StreamName, Timestamp, TroubleStatus,
+    DeadLetters, DelayedId, Delivery, DiscardScope, Error, First, Group, GroupName, GroupSummary, Handler, Headers,
+    Inspected, Kind, Manager, MessageId, MessageKey, Outcome, Position, ProduceOptions, Produced, Producer, Recovery,
+    RedriveGroup, RedrivePlan, Redriven, RoleKind, Roles, RouteSegment, SegmentError, Stall, StallCause, Stream,
+    StreamName, Timestamp, TroubleStatus, Worker, WorkerId,
 };
 
 /// The sqlx that this crate is built with: take transactions and pools from it.

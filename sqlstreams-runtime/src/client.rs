@@ -1,23 +1,25 @@
 //! Handles: a client, and what it gives out.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::backend::{AttemptRow, PositionRow};
+use crate::backend::{AttemptRow, PositionRow, WorkerStateRow};
 use crate::consume::{Consumer, Observations, Stall, Stalls, stalls};
 use crate::database::{Database, Roles};
 use crate::dead_letters::DeadLetters;
 use crate::error::{Error, Kind};
 use crate::group::Group;
 use crate::hub::Hub;
-use crate::identity::{MessageId, StreamId};
-use crate::message::{Codec, Headers, NewMessage, Stream};
+use crate::identity::{MessageId, StreamId, WorkerId};
+use crate::message::Stream;
 use crate::migrate::Migration;
-use crate::produce::encode::{LARGEST_BATCH, encode};
-use crate::produce::grouping::Grouping;
 use crate::register;
 use crate::role::RoleKind;
 use crate::store::Store;
+use crate::worker::{self, Manager};
+
+mod producer;
+
+pub use producer::Producer;
 
 /// One installation in one database. Cheap to clone; a clone is the same client.
 pub struct Client<Db: Database> {
@@ -121,11 +123,7 @@ impl<Db: Database> Client<Db> {
         }
         self.inner.store.migration_check().await?;
         let stream = register::stream::<S>(&self.inner.store, partition_size).await?;
-        let hub = Arc::clone(&self.inner.hub);
-        let grouping = Grouping::new(self.inner.store.clone(), stream, S::VERSION, Codec::Json.number(), move || {
-            hub.produced(stream)
-        });
-        Ok(Producer { client: self.clone(), stream, grouping, payload: PhantomData })
+        Ok(Producer::new(self, stream))
     }
 
     /// A consumer without groups yet.
@@ -133,6 +131,38 @@ impl<Db: Database> Client<Db> {
         let inner = &self.inner;
         let (hub, stalls) = (Arc::clone(&inner.hub), Arc::clone(&inner.stalls));
         Consumer::new(inner.store.clone(), hub, stalls, Arc::clone(&inner.observations))
+    }
+
+    /// What runs the installation's maintenance: moves delayed messages into their streams when they are due, removes
+    /// expired idempotency keys, advances stored positions. Every consumer does so while it runs; a manager is for
+    /// deployments that only produce.
+    pub fn manager(&self) -> Manager {
+        Manager::new(self.inner.store.clone(), Arc::clone(&self.inner.hub))
+    }
+
+    /// The maintenance tasks of the installation, and how many processes run each.
+    ///
+    /// # Errors
+    /// A missing installation, or a database that can't be reached.
+    pub async fn workers(&self) -> Result<Vec<WorkerStateRow>, Error> {
+        worker::list(&self.inner.store).await
+    }
+
+    /// Suspends a maintenance task: nobody runs it until it is resumed, whatever restarts meanwhile. Whoever runs it
+    /// notices within some seconds. False when there is no such task.
+    ///
+    /// # Errors
+    /// A database that can't be reached.
+    pub async fn suspend_worker(&self, worker: WorkerId) -> Result<bool, Error> {
+        self.inner.store.worker_target(worker, 0).await
+    }
+
+    /// Lets one process run a maintenance task again. False when there is no such task.
+    ///
+    /// # Errors
+    /// A database that can't be reached.
+    pub async fn resume_worker(&self, worker: WorkerId) -> Result<bool, Error> {
+        self.inner.store.worker_target(worker, 1).await
     }
 
     /// What keeps this client's running consumers from messages that are already numbered: open
@@ -198,140 +228,4 @@ impl<Db: Roles> Client<Db> {
     pub fn grants(&self, kind: RoleKind, role: &str) -> String {
         Db::grants(&self.inner.namespace, kind, role)
     }
-}
-
-/// Appends payloads of type `S`. Cheap to clone; clones share their inserts.
-pub struct Producer<S: Stream, Db: Database> {
-    client: Client<Db>,
-    stream: StreamId,
-    grouping: Arc<Grouping>,
-    payload: PhantomData<fn(&S)>,
-}
-
-impl<S: Stream, Db: Database> Clone for Producer<S, Db> {
-    fn clone(&self) -> Self {
-        Self {
-            client: self.client.clone(),
-            stream: self.stream,
-            grouping: Arc::clone(&self.grouping),
-            payload: PhantomData,
-        }
-    }
-}
-
-impl<S: Stream, Db: Database> Producer<S, Db> {
-    /// Appends `payload`; durable when it returns. Concurrent calls share inserts.
-    ///
-    /// # Errors
-    /// A payload that can't be encoded or is too large (nothing was sent), or a database that can't be
-    /// reached: [`Error::outcome_known`] tells whether the message may be stored all the same.
-    ///
-    /// # Cancellation
-    /// A dropped call's message may or may not be appended.
-    pub async fn produce(&self, payload: &S) -> Result<MessageId, Error> {
-        self.grouping.produce(encode(payload, None)?).await
-    }
-
-    /// As [`Producer::produce`], with headers.
-    ///
-    /// # Errors
-    /// As [`Producer::produce`].
-    ///
-    /// # Cancellation
-    /// As [`Producer::produce`].
-    pub async fn produce_with(&self, payload: &S, headers: &Headers) -> Result<MessageId, Error> {
-        self.grouping.produce(encode(payload, Some(headers))?).await
-    }
-
-    /// Appends all of `payloads` or none; the ids come in their order. Durable when it returns.
-    ///
-    /// # Errors
-    /// As [`Producer::produce`]; an error about a payload names its place in the batch.
-    ///
-    /// # Cancellation
-    /// A dropped call's messages are all appended, or none is.
-    pub async fn produce_batch<'a>(&self, payloads: impl IntoIterator<Item = &'a S>) -> Result<Vec<MessageId>, Error> {
-        let messages = encode_all(payloads)?;
-        if messages.is_empty() {
-            return Ok(Vec::new());
-        }
-        let codec = Codec::Json.number();
-        let ids = self.client.inner.store.message_produce(self.stream, S::VERSION, codec, &messages).await?;
-        self.client.inner.hub.produced(self.stream);
-        Ok(ids)
-    }
-
-    /// Appends `payload` in the caller's transaction: it becomes visible when that commits, together with the
-    /// caller's own rows, and never if it rolls back. On SQLite begin the transaction with
-    /// `begin_with("begin immediate")`: a deferred one fails when it turns to writing.
-    ///
-    /// # Errors
-    /// As [`Producer::produce`]; roll back after one.
-    ///
-    /// # Cancellation
-    /// Roll the transaction back after a dropped call.
-    pub async fn produce_in(&self, tx: &mut sqlx::Transaction<'_, Db>, payload: &S) -> Result<MessageId, Error> {
-        let ids = self.append_in(tx, &[encode(payload, None)?]).await?;
-        ids.first().copied().ok_or_else(|| Error::new(Kind::Database, "SQLS-0197", "the insert answered no id"))
-    }
-
-    /// As [`Producer::produce_in`], with headers.
-    ///
-    /// # Errors
-    /// As [`Producer::produce_in`].
-    pub async fn produce_in_with(
-        &self,
-        tx: &mut sqlx::Transaction<'_, Db>,
-        payload: &S,
-        headers: &Headers,
-    ) -> Result<MessageId, Error> {
-        let ids = self.append_in(tx, &[encode(payload, Some(headers))?]).await?;
-        ids.first().copied().ok_or_else(|| Error::new(Kind::Database, "SQLS-0197", "the insert answered no id"))
-    }
-
-    /// As [`Producer::produce_in`], for several payloads; the ids come in their order.
-    ///
-    /// # Errors
-    /// As [`Producer::produce_in`].
-    pub async fn produce_batch_in<'a>(
-        &self,
-        tx: &mut sqlx::Transaction<'_, Db>,
-        payloads: impl IntoIterator<Item = &'a S>,
-    ) -> Result<Vec<MessageId>, Error> {
-        let messages = encode_all(payloads)?;
-        if messages.is_empty() {
-            return Ok(Vec::new());
-        }
-        self.append_in(tx, &messages).await
-    }
-
-    async fn append_in(
-        &self,
-        tx: &mut sqlx::Transaction<'_, Db>,
-        messages: &[NewMessage],
-    ) -> Result<Vec<MessageId>, Error> {
-        let inner = &self.client.inner;
-        let ids = Db::produce_in(&inner.backend, tx, self.stream, S::VERSION, Codec::Json.number(), messages).await?;
-        // Consumers that look now see that an id was drawn, and look again until the transaction has ended.
-        inner.hub.produced(self.stream);
-        Ok(ids)
-    }
-}
-
-fn encode_all<'a, S: Stream>(payloads: impl IntoIterator<Item = &'a S>) -> Result<Vec<NewMessage>, Error> {
-    let mut messages = Vec::new();
-    let mut bytes = 0;
-    for (place, payload) in payloads.into_iter().enumerate() {
-        let message = encode(payload, None).map_err(|err| err.at(format!("payload {place} of the batch")))?;
-        bytes += message.size();
-        messages.push(message);
-    }
-    if bytes > LARGEST_BATCH {
-        return Err(Error::new(
-            Kind::Message,
-            "SQLS-0210",
-            format!("the batch has {bytes} bytes; one insert carries at most {LARGEST_BATCH} - produce it in parts"),
-        ));
-    }
-    Ok(messages)
 }

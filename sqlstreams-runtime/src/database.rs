@@ -4,9 +4,9 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, ProduceWithParams, ProducedRow};
 use crate::error::Error;
-use crate::identity::{MessageId, StreamId};
+use crate::identity::{DelayedId, MessageId, StreamId};
 use crate::message::NewMessage;
 use crate::migrate::Migration;
 use crate::role::RoleKind;
@@ -51,6 +51,23 @@ pub trait Database: sealed::Sealed + sqlx::Database {
         codec: i16,
         messages: &[NewMessage],
     ) -> impl Future<Output = Result<Vec<MessageId>, Error>> + Send;
+
+    /// Appends messages with options in the caller's transaction.
+    #[doc(hidden)]
+    fn produce_with_in(
+        backend: &Arc<Self::Backend>,
+        tx: &mut sqlx::Transaction<'_, Self>,
+        params: &ProduceWithParams<'_>,
+    ) -> impl Future<Output = Result<Vec<ProducedRow>, Error>> + Send;
+
+    /// Takes a delayed message back in the caller's transaction.
+    #[doc(hidden)]
+    fn cancel_in(
+        backend: &Arc<Self::Backend>,
+        tx: &mut sqlx::Transaction<'_, Self>,
+        stream: StreamId,
+        id: DelayedId,
+    ) -> impl Future<Output = Result<bool, Error>> + Send;
 }
 
 /// A database whose users have roles with rights: `Postgres`.
@@ -94,6 +111,23 @@ impl Database for sqlx::Postgres {
     ) -> Result<Vec<MessageId>, Error> {
         backend.produce_in(tx, stream, version, codec, messages).await
     }
+
+    async fn produce_with_in(
+        backend: &Arc<Self::Backend>,
+        tx: &mut sqlx::Transaction<'_, Self>,
+        params: &ProduceWithParams<'_>,
+    ) -> Result<Vec<ProducedRow>, Error> {
+        backend.produce_with_in(tx, params).await
+    }
+
+    async fn cancel_in(
+        backend: &Arc<Self::Backend>,
+        tx: &mut sqlx::Transaction<'_, Self>,
+        stream: StreamId,
+        id: DelayedId,
+    ) -> Result<bool, Error> {
+        backend.cancel_in(tx, stream, id).await
+    }
 }
 
 #[cfg(feature = "sqlite")]
@@ -122,5 +156,22 @@ impl Database for sqlx::Sqlite {
         messages: &[NewMessage],
     ) -> Result<Vec<MessageId>, Error> {
         backend.produce_in(tx, stream, version, codec, messages).await
+    }
+
+    async fn produce_with_in(
+        backend: &Arc<Self::Backend>,
+        tx: &mut sqlx::Transaction<'_, Self>,
+        params: &ProduceWithParams<'_>,
+    ) -> Result<Vec<ProducedRow>, Error> {
+        backend.produce_with_in(tx, params).await
+    }
+
+    async fn cancel_in(
+        backend: &Arc<Self::Backend>,
+        tx: &mut sqlx::Transaction<'_, Self>,
+        stream: StreamId,
+        id: DelayedId,
+    ) -> Result<bool, Error> {
+        backend.cancel_in(tx, stream, id).await
     }
 }

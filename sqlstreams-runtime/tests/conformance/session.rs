@@ -4,6 +4,7 @@ pub mod recorder;
 pub mod world;
 
 mod dead_letters;
+mod delayed;
 mod delivery;
 mod delivery_log;
 mod grouping;
@@ -11,6 +12,8 @@ mod groups;
 mod handlers;
 mod handover;
 mod keeping;
+mod keyed;
+mod maintenance;
 mod ordered;
 mod outcomes;
 mod refusals;

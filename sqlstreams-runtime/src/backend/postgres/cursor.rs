@@ -70,3 +70,12 @@ fn read_position(row: &sqlx::postgres::PgRow) -> Result<PositionRow, sqlx::Error
         parked: row.try_get(6)?,
     })
 }
+
+pub(super) async fn advance(backend: &PostgresBackend, stream: StreamId, group: GroupId) -> Result<bool, Error> {
+    const DOING: &str = "advancing a group's settled position";
+    let state = backend.stream(stream);
+    let mut connection = backend.engine(DOING).await?;
+    let advance = sqlx::query_scalar(state.statements.cursor_advance.clone()).bind(group.0);
+    let moved = advance.fetch_one(&mut *connection).await;
+    connection.answer(DOING, moved)
+}

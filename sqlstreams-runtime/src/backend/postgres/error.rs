@@ -18,6 +18,11 @@ pub(crate) fn is_missing_partition(error: &sqlx::Error) -> bool {
     }
 }
 
+/// A lock was not free in time.
+pub(crate) fn is_lock_timeout(error: &sqlx::Error) -> bool {
+    code_of(error).as_deref() == Some("55P03")
+}
+
 /// A call that the role may not make, although everything exists.
 pub(crate) fn is_permission(error: &sqlx::Error) -> bool {
     code_of(error).as_deref() == Some("42501")
@@ -26,6 +31,15 @@ pub(crate) fn is_permission(error: &sqlx::Error) -> bool {
 /// The installation is not there.
 pub(crate) fn is_missing_table(error: &sqlx::Error) -> bool {
     matches!(code_of(error).as_deref(), Some("42P01" | "3F000"))
+}
+
+/// After an insert in the caller's transaction failed for want of a partition, which exists by now.
+pub(crate) fn partition_added() -> Error {
+    Error::new(
+        Kind::Conflict,
+        "SQLS-0211",
+        "the stream had no partition for the message; it has one now - roll back and run the transaction again",
+    )
 }
 
 fn code_of(error: &sqlx::Error) -> Option<String> {

@@ -70,11 +70,7 @@ impl PostgresBackend {
             Ok(ids) => ids,
             Err(err) if error::is_missing_partition(&err) => {
                 heal(self, stream, messages, 0).await?;
-                return Err(Error::new(
-                    Kind::Conflict,
-                    "SQLS-0211",
-                    "the stream had no partition for the message; it has one now - roll back and run the transaction again",
-                ));
+                return Err(error::partition_added());
             }
             Err(err) => return Err(error::map(PRODUCING_IN, err)),
         };
@@ -172,6 +168,7 @@ pub(super) fn stored(rows: &[PgRow], first: usize) -> Result<Vec<StoredMessage>,
             Ok(StoredMessage {
                 id: MessageId(row.try_get(first)?),
                 created_at: value::timestamp(row, first + 1)?,
+                scheduled_at: value::optional_timestamp(row, first + 9)?,
                 schema_version: row.try_get::<i32, _>(first + 2)?.cast_unsigned(),
                 codec: row.try_get(first + 3)?,
                 routing_key: slice(&spans[0]),

@@ -13,10 +13,12 @@ use super::{
     AttemptRow, Backend, BindingParams, BindingRow, ClaimParams, ClaimRow, DeadLetterRow, DiscardScope, ExceptionRow,
     ExceptionSettleParams, ExceptionTakeParams, GroupParams, GroupRow, KeyGateParams, KeyGateRow, LaneMove, LaneParams,
     LaneReadParams, LeaseRow, LetterBatch, LetterCounts, LetterParams, LetterRow, PositionRow, PresenceParams,
-    ProgressParams, ReadParams, ReturnParams, SettleParams, StallCause, StreamParams, StreamRow,
+    ProduceWithParams, ProducedRow, ProgressParams, PromoteParams, PromoteRow, ReadParams, ReturnParams, SettleParams,
+    StallCause, StreamParams, StreamRow, SweepParams, SweepRow, WorkerLookParams, WorkerLookRow, WorkerNames,
+    WorkerStateRow,
 };
 use crate::error::{Error, Kind};
-use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
+use crate::identity::{DelayedId, GroupId, LeaseToken, MessageId, PresenceId, StreamId, WorkerId, WorkerToken};
 use crate::message::{NewMessage, StoredMessage};
 use crate::migrate::quoted;
 use crate::role::RoleKind;
@@ -26,10 +28,12 @@ mod binding;
 mod claim;
 mod connection;
 mod cursor;
+mod delayed;
 mod delivery;
 mod error;
 mod exception;
 mod group;
+mod idempotency;
 mod key;
 mod lane;
 mod lease;
@@ -39,10 +43,12 @@ pub(crate) mod migration;
 mod parked;
 mod partition;
 mod presence;
+mod produce_with;
 mod statements;
 mod stream;
 mod value;
 mod wake;
+mod worker;
 
 use connection::Checkout;
 use partition::PartitionBound;
@@ -199,6 +205,21 @@ impl Backend for PostgresBackend {
     ) -> Result<Vec<MessageId>, Error> {
         message::produce(self, stream, version, codec, messages).await
     }
+    async fn message_produce_with(&self, params: &ProduceWithParams<'_>) -> Result<Vec<ProducedRow>, Error> {
+        produce_with::produce(self, params).await
+    }
+    async fn delayed_cancel(&self, stream: StreamId, id: DelayedId) -> Result<bool, Error> {
+        delayed::cancel(self, stream, id).await
+    }
+    async fn delayed_promote(&self, params: &PromoteParams) -> Result<PromoteRow, Error> {
+        delayed::promote(self, params).await
+    }
+    async fn delayed_heads(&self, streams: &[StreamId]) -> Result<Vec<(StreamId, DelayedId)>, Error> {
+        delayed::heads(self, streams).await
+    }
+    async fn idempotency_sweep(&self, params: &SweepParams) -> Result<SweepRow, Error> {
+        idempotency::sweep(self, params).await
+    }
     async fn message_read(&self, params: &ReadParams) -> Result<Vec<StoredMessage>, Error> {
         message::read(self, params).await
     }
@@ -295,6 +316,9 @@ impl Backend for PostgresBackend {
     async fn cursor_stall(&self, stream: StreamId, group: GroupId) -> Result<Vec<StallCause>, Error> {
         cursor::stall(self, stream, group).await
     }
+    async fn cursor_advance(&self, stream: StreamId, group: GroupId) -> Result<bool, Error> {
+        cursor::advance(self, stream, group).await
+    }
     async fn cursor_position(&self, stream: StreamId, group: GroupId) -> Result<PositionRow, Error> {
         cursor::position(self, stream, group).await
     }
@@ -312,6 +336,26 @@ impl Backend for PostgresBackend {
     }
     async fn partition_ensure(&self, stream: StreamId) -> Result<Option<MessageId>, Error> {
         partition::ensure(self, stream, 0).await.map(Some)
+    }
+    async fn worker_declare(&self, names: WorkerNames) -> Result<(), Error> {
+        worker::declare(self, names).await
+    }
+    async fn worker_look(&self, params: &WorkerLookParams) -> Result<WorkerLookRow, Error> {
+        worker::look(self, params).await
+    }
+    async fn worker_take(
+        &self,
+        owner: PresenceId,
+        workers: &[(WorkerId, WorkerToken)],
+        now: Option<Timestamp>,
+    ) -> Result<Vec<WorkerToken>, Error> {
+        worker::take(self, owner, workers, now).await
+    }
+    async fn worker_list(&self, now: Option<Timestamp>) -> Result<Vec<WorkerStateRow>, Error> {
+        worker::list(self, now).await
+    }
+    async fn worker_target(&self, id: WorkerId, target: i32) -> Result<bool, Error> {
+        worker::target(self, id, target).await
     }
     async fn wake_send(&self, streams: &[StreamId]) -> Result<(), Error> {
         wake::send(self, streams).await

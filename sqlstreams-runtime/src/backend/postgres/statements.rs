@@ -6,6 +6,7 @@ statements! {
     /// Statements on the shared tables.
     SharedStatements {
         connection_prepare,
+        delayed_heads,
         group_create,
         group_gate,
         group_update,
@@ -23,6 +24,11 @@ statements! {
         stream_find,
         stream_version_create,
         wake_send,
+        worker_declare,
+        worker_list,
+        worker_look,
+        worker_take,
+        worker_target,
     }
 }
 
@@ -34,10 +40,13 @@ statements! {
         binding_lock,
         binding_replace,
         claim_take,
+        cursor_advance,
         cursor_create,
         cursor_observe,
         cursor_position,
         cursor_stall,
+        delayed_cancel,
+        delayed_promote,
         delivery_append,
         delivery_list,
         exception_due,
@@ -45,6 +54,7 @@ statements! {
         exception_settle,
         exception_take,
         group_lock,
+        idempotency_sweep,
         key_gate,
         key_gate_look,
         lane_bury,
@@ -63,6 +73,9 @@ statements! {
         letter_redrive,
         message_produce,
         message_produce_in,
+        message_produce_with,
+        message_produce_with_find,
+        message_produce_with_first,
         message_read,
         parked_take,
     }

@@ -316,25 +316,24 @@ async fn produce_without_a_connection_is_known_to_have_stored_nothing() {
     let err = backend.partition_ensure(StreamId(1)).await.expect_err("there is no server");
     assert_eq!((err.kind(), err.outcome_known()), (Kind::Unavailable, true), "{err:?}");
     hanging_up.abort();
-    async fn produce_with_a_key_answers_the_first_id_for_the_same_payload_and_refuses_another(
-        installation: &Installation,
-    ) {
-        let stream = installation.stream("events").await;
-        let [ProducedRow::Message(first)] = installation.produce_with(stream, &[item(Some(1), 7)]).await[..] else {
-            panic!("a new key stores its message");
-        };
-        let other = installation.another().await;
-        for _ in 0..3 {
-            let again = [item(Some(1), 7)];
-            let again = other.message_produce_with(&harness::produce_with(stream, &again)).await.expect("an answer");
-            assert_eq!(again, [ProducedRow::Duplicate(FirstRow::Message(first))]);
-            let differs = installation.produce_with(stream, &[item(Some(1), 8)]).await;
-            let payload = Some(message(7).payload.into());
-            assert_eq!(differs, [ProducedRow::Conflict { first: FirstRow::Message(first), payload }]);
-        }
-        let stored = installation.read(stream, 0, i64::MAX).await;
-        assert_eq!(ids(&stored), [first.0]);
-        assert_eq!(stored[0].payload.as_deref(), Some(message(7).payload.as_bytes()));
-        assert_eq!(stored[0].scheduled_at, None);
+}
+
+async fn produce_with_a_key_answers_the_first_id_for_the_same_payload_and_refuses_another(installation: &Installation) {
+    let stream = installation.stream("events").await;
+    let [ProducedRow::Message(first)] = installation.produce_with(stream, &[item(Some(1), 7)]).await[..] else {
+        panic!("a new key stores its message");
+    };
+    let other = installation.another().await;
+    for _ in 0..3 {
+        let again = [item(Some(1), 7)];
+        let again = other.message_produce_with(&harness::produce_with(stream, &again)).await.expect("an answer");
+        assert_eq!(again, [ProducedRow::Duplicate(FirstRow::Message(first))]);
+        let differs = installation.produce_with(stream, &[item(Some(1), 8)]).await;
+        let payload = Some(message(7).payload.into());
+        assert_eq!(differs, [ProducedRow::Conflict { first: FirstRow::Message(first), payload }]);
     }
+    let stored = installation.read(stream, 0, i64::MAX).await;
+    assert_eq!(ids(&stored), [first.0]);
+    assert_eq!(stored[0].payload.as_deref(), Some(message(7).payload.as_bytes()));
+    assert_eq!(stored[0].scheduled_at, None);
 }

@@ -439,6 +439,11 @@ pub fn message(number: usize) -> NewMessage {
     NewMessage { payload: format!(r#"{{"n": {number}}}"#), routing_key: None, message_key: None, headers: None }
 }
 
+/// A small message with a message key.
+pub fn keyed(key: &str, number: usize) -> NewMessage {
+    NewMessage { message_key: Some(key.to_owned()), ..message(number) }
+}
+
 /// A small message with a routing key.
 pub fn routed(key: &str) -> NewMessage {
     NewMessage { routing_key: Some(key.to_owned()), ..message(0) }

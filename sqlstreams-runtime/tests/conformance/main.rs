@@ -18,6 +18,8 @@ mod delivery;
 mod exception;
 mod group;
 mod idempotency;
+mod key;
+mod lane;
 mod lease;
 mod letter;
 mod message;

@@ -105,6 +105,7 @@ port! {
     once "exception.take" exception_take(params: &ExceptionTakeParams) -> Vec<ExceptionRow>;
     idempotent "exception.settle" exception_settle(params: &ExceptionSettleParams) -> Vec<MessageId>;
     idempotent "key.gate" key_gate(params: &KeyGateParams) -> Vec<KeyGateRow>;
+    idempotent "key.ticket" key_ticket(stream: StreamId, group: GroupId, token: LeaseToken, message: MessageId) -> Option<i64>;
     idempotent "lane.read" lane_read(params: &LaneReadParams) -> Vec<StoredMessage>;
     once "lane.move" lane_move(lane: &LaneParams, to: &LaneMove) -> Option<i64>;
     once "lane.bury" lane_bury(lane: &LaneParams, error: &str, successor: Option<(MessageId, u32)>, held_to: i64) -> bool;

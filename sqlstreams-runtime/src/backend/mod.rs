@@ -337,6 +337,11 @@ pub enum ExceptionNext {
     Done,
     /// Unhandled: ready at once, nothing counted.
     Return,
+    /// Unhandled: ready later, nothing counted.
+    Wait {
+        /// How long from now.
+        after: Duration,
+    },
 }
 
 /// The end of one range lease that is not clean.
@@ -416,17 +421,33 @@ pub struct KeyGateParams {
     pub group: GroupId,
     /// Leases whose messages the caller lines up itself.
     pub own: Vec<LeaseToken>,
-    /// Each key with the low end of the range that asks.
-    pub keys: Vec<(String, i64)>,
+    /// Who asks.
+    pub keys: Vec<KeyAsk>,
 }
 
-/// What keeps a key's message from starting, both as of one moment.
+/// A message, or the messages of one key in a range, that want to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyAsk {
+    /// The key.
+    pub key: String,
+    /// The low end of the range, or the ticket of a message in trouble.
+    pub low: i64,
+    /// The message in trouble.
+    pub message: Option<MessageId>,
+}
+
+/// What keeps a key's message from starting, all as of one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyGateRow {
     /// The key has a lane.
     pub laned: bool,
-    /// A lower range of another owner holds a message of the key that is not known to be handled.
+    /// The lane is being run.
+    pub lane_runs: bool,
+    /// A lower range of another owner holds a message of the key that is not known to be handled, or another message
+    /// of the key has a lower ticket.
     pub busy: bool,
+    /// Another message of the key has a ticket, whichever.
+    pub ticketed: bool,
 }
 
 /// A lane that the caller took: the key's row in the exception queue.
@@ -656,6 +677,18 @@ pub trait Backend: Send + Sync + 'static {
 
     /// What keeps each of these keys from running, in their order. Idempotent.
     async fn key_gate(&self, params: &KeyGateParams) -> Result<Vec<KeyGateRow>, Error>;
+
+    /// Gives a message in trouble that was taken with `token` its place among the ranges of a keyed group: it goes after
+    /// those that are claimed by now, and before all later ones. Answers the place. `None` when a claim was in the way -
+    /// ask again - or when the caller does not own the message any more. Durable. Idempotent; a repeated call moves it
+    /// back.
+    async fn key_ticket(
+        &self,
+        stream: StreamId,
+        group: GroupId,
+        token: LeaseToken,
+        message: MessageId,
+    ) -> Result<Option<i64>, Error>;
 
     /// Reads messages of a lane, in id order. Idempotent.
     async fn lane_read(&self, params: &LaneReadParams) -> Result<Vec<StoredMessage>, Error>;

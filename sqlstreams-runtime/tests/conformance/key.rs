@@ -1,7 +1,9 @@
-//! Message keys: `key_gate`.
+//! Message keys: `key_gate`, `key_ticket`.
 
-use sqlstreams_runtime::backend::{KeyGateParams, KeyGateRow, ProgressParams, ReturnParams, SettleParams};
-use sqlstreams_runtime::identity::{GroupId, LeaseToken, PresenceId, StreamId};
+use sqlstreams_runtime::backend::{
+    ExceptionParams, ExceptionTakeParams, KeyAsk, KeyGateParams, KeyGateRow, ProgressParams, ReturnParams, SettleParams,
+};
+use sqlstreams_runtime::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
 
 use crate::harness::{Installation, keyed, on_both, retry, settle_params, trouble};
 
@@ -13,11 +15,16 @@ on_both! {
     gate_stays_shut_while_a_lower_range_has_no_owner,
     gate_answers_in_the_order_of_the_question,
     gate_counts_only_the_version_of_a_parked_range,
+    gate_says_that_a_lane_runs,
+    ticket_comes_after_what_is_claimed_and_before_what_follows,
+    ticket_of_two_goes_to_the_lower_message_first,
+    ticket_by_a_lost_owner_is_none,
+    ticket_counts_only_while_the_message_is_being_run,
 }
 
-const FREE: KeyGateRow = KeyGateRow { laned: false, busy: false };
-const BUSY: KeyGateRow = KeyGateRow { laned: false, busy: true };
-const LANED: KeyGateRow = KeyGateRow { laned: true, busy: false };
+const FREE: KeyGateRow = KeyGateRow { laned: false, lane_runs: false, busy: false, ticketed: false };
+const BUSY: KeyGateRow = KeyGateRow { busy: true, ..FREE };
+const LANED: KeyGateRow = KeyGateRow { laned: true, ..FREE };
 
 /// A stream whose messages 1 to 20 have the keys `a`, `b`, `a`, `b` and so on.
 struct Setting<'a> {
@@ -42,7 +49,7 @@ impl<'a> Setting<'a> {
 
     /// What a range that begins at `low` hears about `keys`, when the caller has the leases `own`.
     async fn gate(&self, own: &[LeaseToken], low: i64, keys: &[&str]) -> Vec<KeyGateRow> {
-        let keys = keys.iter().map(|&key| (key.to_owned(), low)).collect();
+        let keys = keys.iter().map(|&key| KeyAsk { key: key.to_owned(), low, message: None }).collect();
         let params = KeyGateParams { stream: self.stream, group: self.group, own: own.to_vec(), keys };
         self.installation.backend.key_gate(&params).await.expect("an answer")
     }
@@ -98,7 +105,7 @@ async fn gate_says_that_a_key_has_a_lane(installation: &Installation) {
     assert!(installation.backend.lease_settle(&params).await.expect("a settlement"));
     assert_eq!(setting.gate(&[], 4, &["b", "a"]).await, [FREE, LANED]);
     let _lower = setting.claim(2).await;
-    assert_eq!(setting.gate(&[], 6, &["b", "a"]).await, [BUSY, KeyGateRow { laned: true, busy: true }]);
+    assert_eq!(setting.gate(&[], 6, &["b", "a"]).await, [BUSY, KeyGateRow { laned: true, ..BUSY }]);
 }
 
 async fn gate_stays_shut_while_a_lower_range_has_no_owner(installation: &Installation) {
@@ -135,4 +142,110 @@ async fn gate_counts_only_the_version_of_a_parked_range(installation: &Installat
     let taken = installation.backend.parked_take(&claim, &[2]).await.expect("an answer");
     assert!(taken.is_some());
     assert_eq!(setting.gate(&[], 4, &["a", "b"]).await, [FREE; 2], "the messages are of version 1");
+}
+
+async fn gate_says_that_a_lane_runs(installation: &Installation) {
+    let setting = Setting::new(installation).await;
+    setting.trouble(1, Some(3)).await;
+    setting.take().await;
+    assert_eq!(setting.gate(&[], 20, &["a", "b"]).await, [KeyGateRow { lane_runs: true, ..LANED }, FREE]);
+}
+
+impl Setting<'_> {
+    /// Claims four messages, of which `id` comes into trouble.
+    async fn trouble(&self, id: i64, held_to: Option<i64>) {
+        let token = self.claim(4).await;
+        let key = if id % 2 == 1 { "a" } else { "b" };
+        let exception = ExceptionParams {
+            message_key: Some(key.to_owned()),
+            held_to,
+            ..trouble(id, retry(std::time::Duration::ZERO))
+        };
+        let params = SettleParams { exceptions: vec![exception], ..settle_params(self.stream, token) };
+        assert!(self.installation.backend.lease_settle(&params).await.expect("a settlement"));
+    }
+
+    /// Takes what is in trouble.
+    async fn take(&self) -> LeaseToken {
+        let params = ExceptionTakeParams {
+            stream: self.stream,
+            group: self.group,
+            presence: self.presence,
+            token: LeaseToken::mint(),
+            limit: 10,
+            versions: vec![1],
+            suspects: 1,
+            max_kills: 3,
+            due_from: None,
+            now: None,
+        };
+        self.installation.backend.exception_take(&params).await.expect("an answer");
+        params.token
+    }
+
+    async fn ticket(&self, token: LeaseToken, id: i64) -> Option<i64> {
+        let backend = &self.installation.backend;
+        backend.key_ticket(self.stream, self.group, token, MessageId(id)).await.expect("an answer")
+    }
+
+    /// What the message in trouble hears.
+    async fn turn(&self, key: &str, ticket: i64, id: i64) -> KeyGateRow {
+        let ask = KeyAsk { key: key.to_owned(), low: ticket, message: Some(MessageId(id)) };
+        let params = KeyGateParams { stream: self.stream, group: self.group, own: Vec::new(), keys: vec![ask] };
+        self.installation.backend.key_gate(&params).await.expect("an answer")[0]
+    }
+}
+
+async fn ticket_comes_after_what_is_claimed_and_before_what_follows(installation: &Installation) {
+    let setting = Setting::new(installation).await;
+    setting.trouble(1, None).await;
+    let before = setting.claim(4).await;
+    let token = setting.take().await;
+    assert_eq!(setting.ticket(token, 1).await, Some(8));
+    setting.claim(4).await;
+    assert_eq!(setting.turn("a", 8, 1).await, BUSY, "a range that was claimed before");
+    let ticketed = KeyGateRow { ticketed: true, ..FREE };
+    assert_eq!(setting.gate(&[before], 4, &["a", "b"]).await, [ticketed, FREE], "before it");
+    assert_eq!(
+        setting.gate(&[before], 8, &["a", "b"]).await,
+        [KeyGateRow { busy: true, ..ticketed }, FREE],
+        "after it"
+    );
+    assert!(installation.backend.lease_settle(&settle_params(setting.stream, before)).await.expect("a settlement"));
+    assert_eq!(setting.turn("a", 8, 1).await, FREE, "the later range waits, and not this one");
+}
+
+async fn ticket_of_two_goes_to_the_lower_message_first(installation: &Installation) {
+    let setting = Setting::new(installation).await;
+    setting.trouble(1, None).await;
+    setting.trouble(7, None).await;
+    let token = setting.take().await;
+    for id in [7, 1] {
+        assert_eq!(setting.ticket(token, id).await, Some(8));
+    }
+    let other = KeyGateRow { ticketed: true, ..FREE };
+    assert_eq!(setting.turn("a", 8, 1).await, other);
+    assert_eq!(setting.turn("a", 8, 7).await, KeyGateRow { busy: true, ..other });
+}
+
+async fn ticket_by_a_lost_owner_is_none(installation: &Installation) {
+    let setting = Setting::new(installation).await;
+    setting.trouble(1, None).await;
+    let token = setting.take().await;
+    installation.expire(setting.presence).await;
+    let thief = Setting { presence: installation.presence().await, ..setting };
+    let taken = thief.take().await;
+    assert_eq!(thief.ticket(token, 1).await, None);
+    assert_eq!(thief.ticket(taken, 7).await, None, "no such message");
+    assert_eq!(thief.ticket(taken, 1).await, Some(4));
+}
+
+async fn ticket_counts_only_while_the_message_is_being_run(installation: &Installation) {
+    let setting = Setting::new(installation).await;
+    setting.trouble(1, None).await;
+    let token = setting.take().await;
+    setting.ticket(token, 1).await;
+    assert!(setting.gate(&[], 9, &["a"]).await[0].busy);
+    installation.backend.exception_return(setting.stream, setting.group, token).await.expect("a return");
+    assert_eq!(setting.gate(&[], 9, &["a"]).await, [FREE]);
 }

@@ -341,6 +341,7 @@ fn runners() -> BTreeMap<&'static str, &'static [RoleKind]> {
         ("idempotency_sweep", admin),
         ("key_gate", consume),
         ("key_gate_look", consume),
+        ("key_ticket", consume),
         ("lane_bury", consume),
         ("lane_end", consume),
         ("lane_move", consume),

@@ -7,6 +7,7 @@ mod dead_letters;
 mod delayed;
 mod delivery;
 mod delivery_log;
+mod exclusive;
 mod grouping;
 mod groups;
 mod handlers;

@@ -71,6 +71,7 @@ pub(super) fn next_row(next: &ExceptionNext) -> (&'static str, i64, Option<&str>
         ExceptionNext::Dead { error } => ("dead", 0, Some(error)),
         ExceptionNext::Done => ("done", 0, None),
         ExceptionNext::Return => ("return", 0, None),
+        ExceptionNext::Wait { after } => ("return", value::wait(*after), None),
     }
 }
 

@@ -57,6 +57,7 @@ statements! {
         idempotency_sweep,
         key_gate,
         key_gate_look,
+        key_ticket,
         lane_bury,
         lane_end,
         lane_move,

@@ -266,6 +266,15 @@ impl Backend for SqliteBackend {
     async fn key_gate(&self, params: &KeyGateParams) -> Result<Vec<KeyGateRow>, Error> {
         key::gate(self, params).await
     }
+    async fn key_ticket(
+        &self,
+        stream: StreamId,
+        group: GroupId,
+        token: LeaseToken,
+        message: MessageId,
+    ) -> Result<Option<i64>, Error> {
+        key::ticket(self, stream, group, token, message).await
+    }
     async fn lane_read(&self, params: &LaneReadParams) -> Result<Vec<StoredMessage>, Error> {
         lane::read(self, params).await
     }

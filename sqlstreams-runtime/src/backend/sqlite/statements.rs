@@ -74,6 +74,7 @@ statements! {
         idempotency_sweep,
         idempotency_sweep_look,
         key_gate,
+        key_ticket,
         lane_bury,
         lane_bury_copy,
         lane_bury_move,

@@ -74,6 +74,7 @@ pub(crate) fn next(next: &ExceptionNext) -> (&'static str, i64, Option<&str>) {
         ExceptionNext::Dead { error } => ("dead", 0, Some(error)),
         ExceptionNext::Done => ("done", 0, None),
         ExceptionNext::Return => ("return", 0, None),
+        ExceptionNext::Wait { after } => ("return", wait(*after), None),
     }
 }
 

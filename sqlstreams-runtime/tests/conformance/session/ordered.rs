@@ -46,10 +46,10 @@ impl Stream for Change {
     }
 }
 
-group!(InOrder, Change, "in-order", keys: KeyPolicy::Ordered, retry: quick(1000), timeout: LIMIT.saturating_mul(10));
+group!(pub InOrder, Change, "in-order", keys: KeyPolicy::Ordered, retry: quick(1000), timeout: LIMIT.saturating_mul(10));
 
 /// `steps` changes of each account, the accounts in turn.
-fn changes(accounts: &[&str], steps: std::ops::Range<u64>) -> Vec<Change> {
+pub fn changes(accounts: &[&str], steps: std::ops::Range<u64>) -> Vec<Change> {
     steps.flat_map(|step| accounts.iter().map(move |&account| Change { account: account.to_owned(), step })).collect()
 }
 

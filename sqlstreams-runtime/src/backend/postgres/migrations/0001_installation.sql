@@ -345,7 +345,7 @@ begin
             schema_version integer not null,
             message_key text,
             held_to bigint,
-            since_seq bigint,
+            ticket bigint,
             policy json,
             attempts integer not null default 0,
             failures integer not null default 0,

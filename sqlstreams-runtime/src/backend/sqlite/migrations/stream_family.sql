@@ -77,7 +77,7 @@ create table "{schema}exception_queue_{stream}" (
     schema_version integer not null,
     message_key text,
     held_to integer,
-    since_seq integer,
+    ticket integer,
     policy text,
     attempts integer not null default 0,
     failures integer not null default 0,

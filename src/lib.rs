@@ -56,9 +56,9 @@ pub use sqlstreams_derive::{Group, MessageKey, RouteSegment, Stream, bind, route
 pub use sqlstreams_runtime::migrate::Migration;
 pub use sqlstreams_runtime::schema::Start;
 pub use sqlstreams_runtime::{
-    BoxError, Client, Consumer, Database, DeadLetter, Delivery, Error, Group, GroupName, GroupSummary, Handler,
-    Headers, Kind, MessageId, MessageKey, Outcome, Position, Producer, Recovery, RouteSegment, SegmentError, Stall,
-    StallCause, Stream, StreamName, Timestamp,
+    BoxError, Client, ClientOptions, Consumer, Database, DeadLetter, Delivery, Error, Group, GroupName, GroupSummary,
+    Handler, Headers, Kind, MessageId, MessageKey, Outcome, Position, Producer, Recovery, RouteSegment, SegmentError,
+    Stall, StallCause, Stream, StreamName, Timestamp,
 };
 
 /// The sqlx that this crate is built with: take transactions and pools from it.

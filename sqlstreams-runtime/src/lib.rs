@@ -36,7 +36,7 @@ mod store;
 pub mod time;
 
 pub use backend::{DeadLetterRow as DeadLetter, PositionRow as Position, StallCause};
-pub use client::{Client, Producer};
+pub use client::{Client, ClientOptions, Producer};
 pub use consume::{Consumer, GroupSummary, Stall};
 pub use database::Database;
 pub use delivery::Delivery;

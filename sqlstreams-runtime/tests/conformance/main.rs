@@ -25,6 +25,7 @@ mod wake;
 
 mod crash;
 mod fence;
+mod pooled;
 mod process;
 mod session;
 mod sqlite_file;

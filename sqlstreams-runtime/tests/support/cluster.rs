@@ -209,7 +209,7 @@ static SERVER_USER: LazyLock<Option<(u32, u32)>> = LazyLock::new(|| {
     Some(of("postgres").or_else(|| of("nobody")).expect("root can run the server as postgres or nobody"))
 });
 
-fn as_server_user(program: impl AsRef<std::ffi::OsStr>) -> Command {
+pub(super) fn as_server_user(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     command.current_dir("/").stdin(Stdio::null());
     if let Some((user, group)) = *SERVER_USER {
@@ -270,7 +270,7 @@ fn template(bin: &Path) -> PathBuf {
 }
 
 /// A folder that the server's user owns.
-fn new_folder() -> PathBuf {
+pub(super) fn new_folder() -> PathBuf {
     let folder = std::env::temp_dir().join(format!("sqlstreams-{}", unique()));
     fs::create_dir(&folder).expect("the temporary folder can be written");
     if let Some((user, group)) = *SERVER_USER {
@@ -286,7 +286,7 @@ fn copy(from: &Path, to: &Path) {
 
 /// A port below the range from which the system gives local ports to clients: a client that reconnects
 /// while the server is down would else be given the server's own port.
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     let mut ports = std::iter::repeat_with(|| 15_000 + (uuid::Uuid::new_v4().as_u128() % 17_000) as u16);
     ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("the ports never end")
 }

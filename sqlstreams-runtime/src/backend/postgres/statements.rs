@@ -5,6 +5,7 @@ use crate::backend::template::statements;
 statements! {
     /// Statements on the shared tables.
     SharedStatements {
+        connection_look,
         connection_prepare,
         group_create,
         group_update,
@@ -20,6 +21,10 @@ statements! {
         stream_create,
         stream_find,
         stream_version_create,
+        transaction_begin,
+        transaction_begin_settings,
+        transaction_commit,
+        transaction_rollback,
         wake_send,
     }
 }

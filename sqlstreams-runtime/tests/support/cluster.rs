@@ -89,6 +89,34 @@ impl Cluster {
         }
     }
 
+    /// Starts a server that follows this one, asynchronously.
+    pub fn replica(&self) -> Self {
+        let folder = new_folder();
+        let watchdog = watch(&self.bin, &folder);
+        let mut replica = Self { bin: self.bin.clone(), folder, port: free_port(), watchdog };
+        let mut copying = as_server_user(self.bin.join("pg_basebackup"));
+        copying.args(["-h", "127.0.0.1", "-U", "postgres", "-p", &self.port.to_string()]);
+        let copied = output(copying.args(["-X", "stream", "-c", "fast", "-R", "-D"]).arg(replica.data()));
+        assert!(copied.status.success(), "pg_basebackup did not succeed: {}", text(&copied));
+        replica.configure(&Options::default());
+        while let Err(report) = replica.try_start() {
+            assert!(report.contains("Address already in use"), "the replica did not start: {report}");
+            replica.port = free_port();
+        }
+        replica
+    }
+
+    /// Makes a replica a server of its own.
+    pub fn promote(&self) {
+        let output = output(self.pg_ctl().args(["-w", "-s", "promote"]));
+        assert!(output.status.success(), "the replica was not promoted: {}", text(&output));
+    }
+
+    /// The port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The URL of one of its databases; `postgres` always exists.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)

@@ -51,6 +51,7 @@ const NAMES_ALLOWED: &[Allowed] = &[
 
 /// Statements that one database needs and the other doesn't.
 const ONLY_IN: &[OnlyIn] = &[
+    OnlyIn { database: "postgres", name: "connection_look", reason: "nobody stands before a SQLite file" },
     OnlyIn {
         database: "postgres",
         name: "connection_prepare",
@@ -63,13 +64,12 @@ const ONLY_IN: &[OnlyIn] = &[
     OnlyIn { database: "postgres", name: "migration_schema", reason: "SQLite has no schemas" },
     OnlyIn { database: "postgres", name: "partition_ensure", reason: "SQLite's log has no partitions" },
     OnlyIn { database: "postgres", name: "role_grant", reason: "SQLite has no roles" },
+    OnlyIn { database: "postgres", name: "transaction_rollback", reason: "a SQLite connection is closed instead" },
     OnlyIn { database: "postgres", name: "wake_send", reason: "SQLite shows others' writes by data_version" },
     OnlyIn { database: "sqlite", name: "durability_level", reason: "the caller's pragma decides for its transactions" },
     OnlyIn { database: "sqlite", name: "journal_mode", reason: "a property of the file" },
     OnlyIn { database: "sqlite", name: "log_truncate", reason: "the WAL file of several busy writers grows" },
     OnlyIn { database: "sqlite", name: "text_encoding", reason: "payloads are cut apart as UTF-8" },
-    OnlyIn { database: "sqlite", name: "transaction_begin", reason: "an operation is several statements" },
-    OnlyIn { database: "sqlite", name: "transaction_commit", reason: "an operation is several statements" },
     OnlyIn { database: "sqlite", name: "wake_heads", reason: "Postgres is told by NOTIFY" },
     OnlyIn { database: "sqlite", name: "wake_version", reason: "Postgres is told by NOTIFY" },
 ];

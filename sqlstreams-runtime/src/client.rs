@@ -21,6 +21,47 @@ mod producer;
 
 pub use producer::Producer;
 
+/// How a client uses its database.
+///
+/// ```no_run
+/// # #[cfg(feature = "postgres")]
+/// # async fn example() -> Result<(), sqlstreams_runtime::Error> {
+/// use sqlstreams_runtime::{Client, ClientOptions};
+///
+/// let behind_pgbouncer = ClientOptions::new().pooled(true);
+/// let client = Client::<sqlx::Postgres>::connect_with("postgres://app@pgbouncer:6432/shop", behind_pgbouncer).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ClientOptions {
+    namespace: Option<String>,
+    pooled: bool,
+}
+
+impl ClientOptions {
+    /// Those of [`Client::new`].
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The installation's name, as in [`Client::with_namespace`].
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Whether a pooler that gives its servers out for a transaction, such as PgBouncer with
+    /// `pool_mode = transaction`, stands between the client and Postgres; no unless said. Every statement is then
+    /// within a transaction, without a name on the server, and new messages of other processes are found by
+    /// looking, up to a second later. Also right, if slower, without a pooler. A client without this option refuses to
+    /// work through a pooler, since it would get other clients' answers.
+    pub fn pooled(mut self, pooled: bool) -> Self {
+        self.pooled = pooled;
+        self
+    }
+}
+
 /// One installation in one database. Cheap to clone; a clone is the same client.
 pub struct Client<Db: Database> {
     inner: Arc<Inner<Db>>,
@@ -48,7 +89,17 @@ impl<Db: Database> Client<Db> {
     /// # Errors
     /// A url of another database, or one that can't be reached.
     pub async fn connect(url: &str) -> Result<Self, Error> {
-        Self::new(Db::pool(url).await?)
+        Self::connect_with(url, ClientOptions::new()).await
+    }
+
+    /// As [`Client::connect`], with options.
+    ///
+    /// # Errors
+    /// As [`Client::connect`], and options that don't fit what is found at `url`.
+    pub async fn connect_with(url: &str, options: ClientOptions) -> Result<Self, Error> {
+        let client = Self::with_options(Db::pool(url, options.pooled).await?, options)?;
+        Db::probe(&client.inner.backend).await?;
+        Ok(client)
     }
 
     /// A client that produces through `pool`. The engine opens a few connections of its own, with the pool's
@@ -58,7 +109,7 @@ impl<Db: Database> Client<Db> {
     /// # Errors
     /// A database that can't be used, such as SQLite in memory.
     pub fn new(pool: sqlx::Pool<Db>) -> Result<Self, Error> {
-        Self::with_namespace(pool, Db::NAMESPACE)
+        Self::with_options(pool, ClientOptions::new())
     }
 
     /// As [`Client::new`], for an installation of another name: the Postgres schema (`sqlstreams` unless
@@ -67,7 +118,17 @@ impl<Db: Database> Client<Db> {
     /// # Errors
     /// A name that is not `[a-z_][a-z0-9_]*`.
     pub fn with_namespace(pool: sqlx::Pool<Db>, namespace: &str) -> Result<Self, Error> {
-        let backend = Arc::new(Db::backend(pool.clone(), namespace)?);
+        Self::with_options(pool, ClientOptions::new().namespace(namespace))
+    }
+
+    /// As [`Client::new`], with options. Whether they fit what the pool connects to is found out, and an error if
+    /// not, by the first call that uses the database.
+    ///
+    /// # Errors
+    /// As [`Client::new`], and options that can't be used.
+    pub fn with_options(pool: sqlx::Pool<Db>, options: ClientOptions) -> Result<Self, Error> {
+        let namespace = options.namespace.as_deref().unwrap_or(Db::NAMESPACE);
+        let backend = Arc::new(Db::backend(pool.clone(), namespace, options.pooled)?);
         let store = Store::new(backend.clone());
         let inner = Inner {
             pool,

@@ -43,7 +43,7 @@ pub use backend::{
     AttemptRow as Attempt, AttemptStatus, DeadLetterFilter, DeadLetterRow as DeadLetter, DiscardScope,
     PositionRow as Position, StallCause, TroubleStatus, WorkerStateRow as Worker,
 };
-pub use client::{Client, Producer};
+pub use client::{Client, ClientOptions, Producer};
 pub use consume::{Consumer, GroupSummary, Stall};
 pub use database::{Database, Roles};
 pub use dead_letters::{DeadLetterErrors, DeadLetters, Inspected, RedriveGroup, RedrivePlan, Redriven};

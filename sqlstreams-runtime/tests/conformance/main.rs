@@ -33,6 +33,7 @@ mod worker;
 
 mod crash;
 mod fence;
+mod pooled;
 mod process;
 mod role;
 mod session;

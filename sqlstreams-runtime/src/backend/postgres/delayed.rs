@@ -17,9 +17,9 @@ pub(super) async fn cancel(backend: &PostgresBackend, stream: StreamId, id: Dela
     const DOING: &str = "cancelling a delayed message";
     let state = backend.stream(stream);
     let mut connection = backend.engine(DOING).await?;
-    let cancel = sqlx::query_scalar::<_, i64>(state.statements.delayed_cancel.clone()).bind(id.0);
+    let cancel = backend.scalar::<i64>(&state.statements.delayed_cancel).bind(id.0);
     let cancelled = cancel.fetch_one(&mut *connection).await;
-    connection.answer(DOING, cancelled).map(|cancelled| cancelled > 0)
+    connection.answer(DOING, cancelled).await.map(|cancelled| cancelled > 0)
 }
 
 pub(super) async fn promote(backend: &PostgresBackend, params: &PromoteParams) -> Result<PromoteRow, Error> {
@@ -28,7 +28,8 @@ pub(super) async fn promote(backend: &PostgresBackend, params: &PromoteParams) -
     let mut connection = backend.engine(DOING).await?;
     let mut healings = 0;
     let (row, newest) = loop {
-        let promote = sqlx::query(state.statements.delayed_promote.clone())
+        let promote = backend
+            .query(&state.statements.delayed_promote)
             .bind(value::now(params.since))
             .bind(params.limit)
             .bind(value::now(params.now));
@@ -37,7 +38,7 @@ pub(super) async fn promote(backend: &PostgresBackend, params: &PromoteParams) -
                 partition::ensure(backend, params.stream, params.limit << healings).await?;
                 healings += 1;
             }
-            answer => break connection.answer(DOING, answer)?,
+            answer => break connection.answer(DOING, answer).await?,
         }
     };
     drop(connection);
@@ -64,8 +65,8 @@ pub(super) async fn heads(
     const DOING: &str = "looking for delayed messages";
     let streams: Vec<_> = streams.iter().map(|stream| stream.0).collect();
     let mut connection = backend.engine(DOING).await?;
-    let heads = sqlx::query(backend.shared.delayed_heads.clone()).bind(streams).fetch_all(&mut *connection).await;
+    let heads = backend.query(&backend.shared.delayed_heads).bind(streams).fetch_all(&mut *connection).await;
     let read = |row: &PgRow| Ok((StreamId(row.try_get(0)?), DelayedId(row.try_get(1)?)));
     let heads = heads.and_then(|rows| rows.iter().map(read).collect());
-    connection.answer(DOING, heads)
+    connection.answer(DOING, heads).await
 }

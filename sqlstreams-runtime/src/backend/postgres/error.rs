@@ -90,7 +90,25 @@ fn way_to_right(doing: &str) -> String {
     format!("the installation's owner grants it with the SQL of `client.grants({kinds}, role)`")
 }
 
+/// What only poolers say.
+fn refused_by_a_pooler(error: &sqlx::Error) -> Option<Error> {
+    let sqlx::Error::Database(database) = error else { return None };
+    let message = database.message();
+    if let Some((_, parameter)) = message.split_once("unsupported startup parameter: ") {
+        let text = format!(
+            "a connection pooler refuses the startup parameter `{parameter}` - make the client with \
+             `ClientOptions::new().pooled(true)`, and a pool of your own with `extra_float_digits(None)` and no \
+             `options(..)`; or connect to Postgres itself"
+        );
+        return Some(Error::new(Kind::Configuration, "SQLS-0131", text));
+    }
+    message.contains("statement pooling mode").then(super::probe::no_transactions)
+}
+
 fn map_database(doing: &str, error: sqlx::Error) -> Error {
+    if let Some(refused) = refused_by_a_pooler(&error) {
+        return refused;
+    }
     let code = code_of(&error).unwrap_or_default();
     match code.as_str() {
         "40001" | "40P01" => Error::new(

@@ -11,7 +11,8 @@ pub(super) async fn sweep(backend: &PostgresBackend, params: &SweepParams) -> Re
     const DOING: &str = "removing expired idempotency keys";
     let state = backend.stream(params.stream);
     let mut connection = backend.engine(DOING).await?;
-    let row = sqlx::query(state.statements.idempotency_sweep.clone())
+    let row = backend
+        .query(&state.statements.idempotency_sweep)
         .bind(value::now(params.since))
         .bind(params.limit)
         .bind(value::now(params.now))
@@ -20,5 +21,5 @@ pub(super) async fn sweep(backend: &PostgresBackend, params: &SweepParams) -> Re
         .and_then(|row| {
             Ok(SweepRow { swept: row.try_get(0)?, reached: row.try_get::<Option<i64>, _>(1)?.map(Timestamp) })
         });
-    connection.answer(DOING, row)
+    connection.answer(DOING, row).await
 }

@@ -16,7 +16,8 @@ pub(super) async fn gate(backend: &PostgresBackend, params: &KeyGateParams) -> R
     let keys: Vec<&str> = params.keys.iter().map(|ask| &*ask.key).collect();
     let own: Vec<_> = params.own.iter().map(|token| token.0).collect();
     let mut connection = backend.engine(DOING).await?;
-    let look = sqlx::query(state.statements.key_gate_look.clone())
+    let look = backend
+        .query(&state.statements.key_gate_look)
         .bind(params.group.0)
         .bind(&keys)
         .bind(highest)
@@ -26,14 +27,15 @@ pub(super) async fn gate(backend: &PostgresBackend, params: &KeyGateParams) -> R
         .and_then(|row| Look::read(&row));
     let look = match look {
         Ok(look) => look,
-        Err(err) => return connection.answer(DOING, Err(err)),
+        Err(err) => return connection.answer(DOING, Err(err)).await,
     };
     if look.bounds.is_none() && look.ticketed.is_empty() {
-        connection.answer(DOING, Ok(()))?;
+        connection.answer(DOING, Ok(())).await?;
         return Ok(keys.iter().map(|key| look.row(key)).collect());
     }
     let (low, high) = look.bounds.unwrap_or_default();
-    let rows = sqlx::query(state.statements.key_gate.clone())
+    let rows = backend
+        .query(&state.statements.key_gate)
         .bind(params.group.0)
         .bind(&keys)
         .bind(params.keys.iter().map(|ask| ask.low).collect::<Vec<_>>())
@@ -44,7 +46,7 @@ pub(super) async fn gate(backend: &PostgresBackend, params: &KeyGateParams) -> R
         .fetch_all(&mut *connection)
         .await
         .and_then(|rows| rows.iter().map(gate_row).collect());
-    connection.answer(DOING, rows)
+    connection.answer(DOING, rows).await
 }
 
 fn gate_row(row: &PgRow) -> Result<KeyGateRow, sqlx::Error> {
@@ -91,11 +93,12 @@ pub(super) async fn ticket(
     const DOING: &str = "lining a message in trouble up";
     let state = backend.stream(stream);
     let mut connection = backend.engine(DOING).await?;
-    let ticket = sqlx::query_scalar(state.statements.key_ticket.clone())
+    let ticket = backend
+        .scalar(&state.statements.key_ticket)
         .bind(group.0)
         .bind(token.0)
         .bind(message.0)
         .fetch_optional(&mut *connection)
         .await;
-    connection.answer(DOING, ticket)
+    connection.answer(DOING, ticket).await
 }

@@ -8,7 +8,6 @@ use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
 use sqlx::{PgConnection, Postgres, Row, Transaction};
 
-use super::connection::Checkout;
 use super::value::JsonText;
 use super::{PostgresBackend, StreamState, error, partition, value};
 use crate::backend::{FirstRow, KEY_HELD, ProduceWithParams, ProducedRow};
@@ -27,25 +26,25 @@ pub(super) async fn produce(
     params: &ProduceWithParams<'_>,
 ) -> Result<Vec<ProducedRow>, Error> {
     let state = backend.stream(params.stream);
-    let connection = backend.pool.acquire().await.map_err(|err| error::map(PRODUCING, err))?;
-    let mut connection = Checkout::new(connection);
     let mut healings = 0;
     let produced = loop {
-        let mut call = Call::new(&state, params, true);
+        let mut connection = backend.producing(PRODUCING).await?;
+        let mut call = Call::new(backend, &state, params, true);
         match call.run(&mut connection).await {
             Err(err) if error::is_missing_partition(&err) && !call.inserted && healings < HEALINGS => {
+                connection.failed(PRODUCING, err).await;
+                drop(connection);
                 partition::ensure(backend, params.stream, room(params.messages.len()) << healings).await?;
                 healings += 1;
             }
             Err(err) if error::is_lock_timeout(&err) && !call.inserted => {
-                return Err(key_held(connection.failed(PRODUCING, err)));
+                return Err(key_held(connection.failed(PRODUCING, err).await));
             }
             // A part may be stored when a later statement fails.
-            answer if call.inserted => break connection.answer(PRODUCING, answer).map_err(Error::ambiguous)?,
-            answer => break connection.answer(PRODUCING, answer)?,
+            answer if call.inserted => break connection.answer(PRODUCING, answer).await.map_err(Error::ambiguous)?,
+            answer => break connection.answer(PRODUCING, answer).await?,
         }
     };
-    drop(connection);
     keep_ahead(backend, &state, params.stream, &produced).await;
     settled(produced)
 }
@@ -65,7 +64,7 @@ impl PostgresBackend {
         params: &ProduceWithParams<'_>,
     ) -> Result<Vec<ProducedRow>, Error> {
         let state = self.stream(params.stream);
-        let produced = match Call::new(&state, params, false).run(tx).await {
+        let produced = match Call::new(self, &state, params, false).run(tx).await {
             Ok(produced) => produced,
             Err(err) if error::is_missing_partition(&err) => {
                 partition::ensure(self, params.stream, room(params.messages.len())).await?;
@@ -89,7 +88,7 @@ impl PostgresBackend {
     ) -> Result<bool, Error> {
         const DOING: &str = "cancelling a delayed message in a transaction";
         let state = self.stream(stream);
-        let cancel = sqlx::query_scalar::<_, i64>(state.statements.delayed_cancel.clone()).bind(id.0);
+        let cancel = self.scalar::<i64>(&state.statements.delayed_cancel).bind(id.0);
         cancel.fetch_one(&mut **tx).await.map(|cancelled| cancelled > 0).map_err(|err| error::map(DOING, err))
     }
 }
@@ -135,6 +134,7 @@ fn settled(produced: Vec<Option<ProducedRow>>) -> Result<Vec<ProducedRow>, Error
 
 /// One call on one connection.
 struct Call<'a> {
+    backend: &'a PostgresBackend,
     state: &'a StreamState,
     params: &'a ProduceWithParams<'a>,
     /// The commit is ours.
@@ -144,8 +144,8 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    fn new(state: &'a StreamState, params: &'a ProduceWithParams<'a>, own: bool) -> Self {
-        Self { state, params, own, inserted: false }
+    fn new(backend: &'a PostgresBackend, state: &'a StreamState, params: &'a ProduceWithParams<'a>, own: bool) -> Self {
+        Self { backend, state, params, own, inserted: false }
     }
 
     /// `None` for a message whose key could not be had.
@@ -181,7 +181,8 @@ impl<'a> Call<'a> {
         let keys: Vec<_> = items.iter().map(|item| item.key.map(|key| key.0.to_vec())).collect();
         let hashes: Vec<_> = items.iter().map(|item| item.payload_hash.0.to_vec()).collect();
         let keeps: Vec<_> = items.iter().map(|item| value::wait(item.keep)).collect();
-        sqlx::query(self.state.statements.message_produce_with.clone())
+        self.backend
+            .query(&self.state.statements.message_produce_with)
             .bind(self.params.version.cast_signed())
             .bind(self.params.codec)
             .bind(payloads)
@@ -210,7 +211,7 @@ impl<'a> Call<'a> {
         if open.is_empty() {
             return Ok(());
         }
-        let find = sqlx::query(self.state.statements.message_produce_with_find.clone()).bind(open);
+        let find = self.backend.query(&self.state.statements.message_produce_with_find).bind(open);
         let mut known = HashMap::new();
         for row in find.fetch_all(connection).await? {
             let hash: Vec<u8> = row.try_get(3)?;
@@ -237,7 +238,7 @@ impl<'a> Call<'a> {
                 FirstRow::Delayed(id) => (None, Some(id.0)),
             };
             let read =
-                sqlx::query(self.state.statements.message_produce_with_first.clone()).bind(message).bind(delayed);
+                self.backend.query(&self.state.statements.message_produce_with_first).bind(message).bind(delayed);
             let found = match read.fetch_optional(&mut *connection).await {
                 // A role that only produces reads no payload: its conflicts name no path.
                 Err(err) if error::is_permission(&err) => return Ok(()),

@@ -5,6 +5,7 @@ use crate::backend::template::statements;
 statements! {
     /// Statements on the shared tables.
     SharedStatements {
+        connection_look,
         connection_prepare,
         delayed_heads,
         group_create,
@@ -23,6 +24,10 @@ statements! {
         stream_create,
         stream_find,
         stream_version_create,
+        transaction_begin,
+        transaction_begin_settings,
+        transaction_commit,
+        transaction_rollback,
         wake_send,
         worker_declare,
         worker_list,

@@ -13,16 +13,17 @@ use crate::time::Timestamp;
 pub(super) async fn declare(backend: &PostgresBackend, names: WorkerNames) -> Result<(), Error> {
     const DOING: &str = "declaring workers";
     let mut connection = backend.engine(DOING).await?;
-    let declare = sqlx::query(backend.shared.worker_declare.clone()).bind(names.of_streams).bind(names.of_groups);
+    let declare = backend.query(&backend.shared.worker_declare).bind(names.of_streams).bind(names.of_groups);
     let result = declare.execute(&mut *connection).await;
-    connection.answer(DOING, result.map(|_| ()))
+    connection.answer(DOING, result.map(|_| ())).await
 }
 
 pub(super) async fn look(backend: &PostgresBackend, params: &WorkerLookParams) -> Result<WorkerLookRow, Error> {
     const DOING: &str = "looking for workers to run";
     let held: Vec<_> = params.held.iter().map(|token| token.0).collect();
     let mut connection = backend.engine(DOING).await?;
-    let rows = sqlx::query(backend.shared.worker_look.clone())
+    let rows = backend
+        .query(&backend.shared.worker_look)
         .bind(params.owner.0)
         .bind(held)
         .bind(params.names.of_streams)
@@ -31,7 +32,7 @@ pub(super) async fn look(backend: &PostgresBackend, params: &WorkerLookParams) -
         .fetch_all(&mut *connection)
         .await
         .and_then(|rows| seen(&rows));
-    connection.answer(DOING, rows)
+    connection.answer(DOING, rows).await
 }
 
 fn seen(rows: &[PgRow]) -> Result<WorkerLookRow, sqlx::Error> {
@@ -60,22 +61,23 @@ pub(super) async fn take(
     const DOING: &str = "taking workers";
     let (ids, tokens): (Vec<i64>, Vec<Uuid>) = workers.iter().map(|(id, token)| (id.0, token.0)).unzip();
     let mut connection = backend.engine(DOING).await?;
-    let taken = sqlx::query_scalar(backend.shared.worker_take.clone())
+    let taken = backend
+        .scalar(&backend.shared.worker_take)
         .bind(owner.0)
         .bind(ids)
         .bind(tokens)
         .bind(value::now(now))
         .fetch_all(&mut *connection)
         .await;
-    connection.answer(DOING, taken).map(|taken| taken.into_iter().map(WorkerToken).collect())
+    connection.answer(DOING, taken).await.map(|taken| taken.into_iter().map(WorkerToken).collect())
 }
 
 pub(super) async fn list(backend: &PostgresBackend, now: Option<Timestamp>) -> Result<Vec<WorkerStateRow>, Error> {
     const DOING: &str = "listing workers";
     let mut connection = backend.engine(DOING).await?;
-    let list = sqlx::query(backend.shared.worker_list.clone()).bind(value::now(now));
+    let list = backend.query(&backend.shared.worker_list).bind(value::now(now));
     let rows = list.fetch_all(&mut *connection).await.and_then(|rows| rows.iter().map(state).collect());
-    connection.answer(DOING, rows)
+    connection.answer(DOING, rows).await
 }
 
 fn state(row: &PgRow) -> Result<WorkerStateRow, sqlx::Error> {
@@ -92,7 +94,7 @@ fn state(row: &PgRow) -> Result<WorkerStateRow, sqlx::Error> {
 pub(super) async fn target(backend: &PostgresBackend, id: WorkerId, target: i32) -> Result<bool, Error> {
     const DOING: &str = "suspending or resuming a worker";
     let mut connection = backend.engine(DOING).await?;
-    let set = sqlx::query(backend.shared.worker_target.clone()).bind(id.0).bind(target);
+    let set = backend.query(&backend.shared.worker_target).bind(id.0).bind(target);
     let result = set.execute(&mut *connection).await;
-    connection.answer(DOING, result.map(|done| done.rows_affected() > 0))
+    connection.answer(DOING, result.map(|done| done.rows_affected() > 0)).await
 }

@@ -56,11 +56,11 @@ pub use sqlstreams_derive::{Group, MessageKey, RouteSegment, Stream, bind, route
 pub use sqlstreams_runtime::migrate::Migration;
 pub use sqlstreams_runtime::schema::Start;
 pub use sqlstreams_runtime::{
-    Attempt, AttemptStatus, BoxError, Client, ClientOptions, Consumer, Database, DeadLetter, DeadLetterErrors,
-    DeadLetterFilter, DeadLetters, DelayedId, Delivery, DiscardScope, Error, First, Group, GroupName, GroupSummary,
-    Handler, Headers, Inspected, Kind, Manager, MessageId, MessageKey, Outcome, Position, ProduceOptions, Produced,
-    Producer, Recovery, RedriveGroup, RedrivePlan, Redriven, RoleKind, Roles, RouteSegment, SegmentError, Stall,
-    StallCause, Stream, StreamName, Timestamp, TroubleStatus, Worker, WorkerId,
+    Attempt, AttemptStatus, BlockedKey, BoxError, Client, ClientOptions, Consumer, Database, DeadLetter,
+    DeadLetterErrors, DeadLetterFilter, DeadLetters, DelayedId, Delivery, DiscardScope, Error, First, Group, GroupName,
+    GroupSummary, Handler, Headers, Inspected, Kind, Manager, MessageId, MessageKey, Outcome, Position, ProduceOptions,
+    Produced, Producer, Recovery, RedriveGroup, RedrivePlan, Redriven, RoleKind, Roles, RouteSegment, SegmentError,
+    Stall, StallCause, Stream, StreamName, Timestamp, TroubleStatus, Worker, WorkerId,
 };
 
 /// The sqlx that this crate is built with: take transactions and pools from it.

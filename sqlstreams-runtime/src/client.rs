@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::backend::{AttemptRow, PositionRow, WorkerStateRow};
+use crate::backend::{AttemptRow, LaneRow, PositionRow, WorkerStateRow};
 use crate::consume::{Consumer, Observations, Stall, Stalls, stalls};
 use crate::database::{Database, Roles};
 use crate::dead_letters::DeadLetters;
@@ -259,6 +259,16 @@ impl<Db: Database> Client<Db> {
     pub async fn attempts<G: Group>(&self, message: MessageId, limit: u32) -> Result<Vec<AttemptRow>, Error> {
         let (stream, group) = self.group::<G>().await?;
         self.inner.store.delivery_list(stream, group, message, i64::from(limit)).await
+    }
+
+    /// At most `limit` keys of the ordered group `G` that are held up, each with the message that holds it and why, in
+    /// the order of the keys' bytes after `after`.
+    ///
+    /// # Errors
+    /// As registration.
+    pub async fn blocked_keys<G: Group>(&self, after: Option<&str>, limit: u32) -> Result<Vec<LaneRow>, Error> {
+        let (stream, group) = self.group::<G>().await?;
+        self.inner.store.lane_list(stream, group, after, i64::from(limit)).await
     }
 
     async fn group<G: Group>(&self) -> Result<(StreamId, crate::identity::GroupId), Error> {

@@ -1,6 +1,8 @@
 //! What a handler learns about the message beside its payload.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use crate::identity::MessageId;
 use crate::message::{Headers, StoredMessage};
@@ -15,6 +17,24 @@ pub struct Delivery {
     pub(crate) attempts: u32,
     pub(crate) failures: u32,
     pub(crate) delays: u32,
+    pub(crate) progress: Arc<Progress>,
+}
+
+/// When handlers last said that they are at work. Shared by the messages of a range, so that it costs no allocation a
+/// message.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    last: Mutex<HashMap<MessageId, Instant>>,
+}
+
+impl Progress {
+    fn note(&self, message: MessageId, now: Instant) {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).insert(message, now);
+    }
+
+    pub(crate) fn last(&self, message: MessageId) -> Option<Instant> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).get(&message).copied()
+    }
 }
 
 impl Delivery {
@@ -78,6 +98,12 @@ impl Delivery {
     /// How often a handler asked for `Later` before this run.
     pub fn delays(&self) -> u32 {
         self.delays
+    }
+
+    /// Says that the handler is at work: its timeout begins anew. A handler whose work has steps calls it after each,
+    /// and its group can declare a timeout for a step instead of one for the whole.
+    pub fn progress(&self) {
+        self.progress.note(self.message.id, Instant::now());
     }
 }
 

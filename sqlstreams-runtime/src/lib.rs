@@ -41,7 +41,7 @@ pub mod worker;
 
 pub use backend::{
     AttemptRow as Attempt, AttemptStatus, DeadLetterFilter, DeadLetterRow as DeadLetter, DiscardScope,
-    PositionRow as Position, StallCause, TroubleStatus, WorkerStateRow as Worker,
+    LaneRow as BlockedKey, PositionRow as Position, StallCause, TroubleStatus, WorkerStateRow as Worker,
 };
 pub use client::{Client, ClientOptions, Producer};
 pub use consume::{Consumer, GroupSummary, Stall};

@@ -15,6 +15,14 @@ pub enum Outcome {
     Dead(String),
     /// To be run again after this long, without a strike.
     Later(Duration),
+    /// Failed, as with an `Err`, and to be run again after a time that the handler chose: a downstream that said when
+    /// to come back. At most the group's longest delay.
+    Retry {
+        /// The failure's text.
+        error: String,
+        /// How long from now.
+        after: Duration,
+    },
 }
 
 /// What became of one run of a handler.
@@ -23,6 +31,8 @@ pub(crate) enum Verdict {
     Done,
     Retry {
         error: String,
+        /// Chosen by the handler; else the group's backoff.
+        after: Option<Duration>,
     },
     Dead {
         error: String,
@@ -40,12 +50,13 @@ impl Verdict {
             Ok(Outcome::Done) => Self::Done,
             Ok(Outcome::Dead(reason)) => Self::Dead { error: cut(reason) },
             Ok(Outcome::Later(after)) => Self::Later { after },
-            Err(error) => Self::Retry { error: cut(chain(error.as_ref())) },
+            Ok(Outcome::Retry { error, after }) => Self::Retry { error: cut(error), after: Some(after) },
+            Err(error) => Self::Retry { error: cut(chain(error.as_ref())), after: None },
         }
     }
 
     pub(crate) fn retry(error: impl Into<String>) -> Self {
-        Self::Retry { error: cut(error.into()) }
+        Self::Retry { error: cut(error.into()), after: None }
     }
 
     pub(crate) fn dead(error: impl Into<String>) -> Self {
@@ -84,7 +95,7 @@ mod tests {
     fn an_error_is_kept_with_its_sources_and_cut_at_a_character() {
         let long = "ä".repeat(LONGEST_ERROR);
         match Verdict::of(Err(long.into())) {
-            Verdict::Retry { error } => assert_eq!(error.len(), LONGEST_ERROR),
+            Verdict::Retry { error, .. } => assert_eq!(error.len(), LONGEST_ERROR),
             other => panic!("{other:?}"),
         }
     }

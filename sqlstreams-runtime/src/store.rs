@@ -8,7 +8,7 @@ use tracing::Instrument;
 use crate::backend::{
     AttemptRow, Backend, BindingParams, BindingRow, ClaimParams, ClaimRow, DeadLetterRow, DiscardScope, ExceptionRow,
     ExceptionSettleParams, ExceptionTakeParams, GroupParams, GroupRow, KeyGateParams, KeyGateRow, LaneMove, LaneParams,
-    LaneReadParams, LeaseRow, LetterBatch, LetterCounts, LetterParams, LetterRow, PositionRow, PresenceParams,
+    LaneReadParams, LaneRow, LeaseRow, LetterBatch, LetterCounts, LetterParams, LetterRow, PositionRow, PresenceParams,
     ProduceWithParams, ProducedRow, ProgressParams, PromoteParams, PromoteRow, ReadParams, ReturnParams, SettleParams,
     StallCause, StreamParams, StreamRow, SweepParams, SweepRow, WorkerLookParams, WorkerLookRow, WorkerNames,
     WorkerStateRow,
@@ -107,6 +107,7 @@ port! {
     idempotent "key.gate" key_gate(params: &KeyGateParams) -> Vec<KeyGateRow>;
     idempotent "key.ticket" key_ticket(stream: StreamId, group: GroupId, token: LeaseToken, message: MessageId) -> Option<i64>;
     idempotent "lane.read" lane_read(params: &LaneReadParams) -> Vec<StoredMessage>;
+    idempotent "lane.list" lane_list(stream: StreamId, group: GroupId, after: Option<&str>, limit: i64) -> Vec<LaneRow>;
     once "lane.move" lane_move(lane: &LaneParams, to: &LaneMove) -> Option<i64>;
     once "lane.bury" lane_bury(lane: &LaneParams, error: &str, successor: Option<(MessageId, u32)>, held_to: i64) -> bool;
     once "lane.end" lane_end(lane: &LaneParams, held_to: i64) -> bool;

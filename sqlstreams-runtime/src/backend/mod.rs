@@ -484,6 +484,31 @@ pub struct LaneReadParams {
     pub bindings: Vec<String>,
 }
 
+/// A key that is held up, and what holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LaneRow {
+    /// The key.
+    pub key: String,
+    /// The message that comes next; those of the key behind it wait.
+    pub message: MessageId,
+    /// That message's version.
+    pub schema_version: u32,
+    /// The last message of the key that is known to wait.
+    pub held_to: MessageId,
+    /// Whether a process runs the key's messages now.
+    pub running: bool,
+    /// Runs of the message whose outcome was recorded.
+    pub attempts: u32,
+    /// Its failures.
+    pub failures: u32,
+    /// How long until it runs again; zero when it is due, and while it runs.
+    pub due_in: Duration,
+    /// Its last failure; `None` when it has not failed: it was put off, waits for a build that reads it, or its key is
+    /// busier than others.
+    pub error: Option<String>,
+}
+
 /// Where a lane goes.
 #[derive(Clone, Debug)]
 pub struct LaneMove {
@@ -692,6 +717,15 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Reads messages of a lane, in id order. Idempotent.
     async fn lane_read(&self, params: &LaneReadParams) -> Result<Vec<StoredMessage>, Error>;
+
+    /// The group's keys with a lane, in the order of the keys' bytes, after `after`. Idempotent.
+    async fn lane_list(
+        &self,
+        stream: StreamId,
+        group: GroupId,
+        after: Option<&str>,
+        limit: i64,
+    ) -> Result<Vec<LaneRow>, Error>;
 
     /// Moves a lane, whose messages below are resolved; answers where it ends now. `None` and no change when the
     /// caller does not own it any more, or it does not stand at `at`. Not idempotent: it counts the outcome.

@@ -6,7 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -14,7 +14,8 @@ use super::handler::Handling;
 use super::range::Range;
 use super::session::Session;
 use super::signal::Signal;
-use crate::delivery::Delivery;
+use crate::delivery::{Delivery, Progress};
+use crate::identity::MessageId;
 use crate::outcome::{BoxError, Outcome, Verdict};
 
 /// One of a few runners of a session. Ends when the session closes.
@@ -70,6 +71,7 @@ async fn start(session: &Arc<Session>, range: Arc<Range>, index: usize, permit: 
         attempts: 0,
         failures: 0,
         delays: 0,
+        progress: Arc::clone(&range.progress),
     };
     let mut handling = match dispatch(session, delivery) {
         Ok(handling) => handling,
@@ -78,9 +80,10 @@ async fn start(session: &Arc<Session>, range: Arc<Range>, index: usize, permit: 
     match first_poll(&mut handling).await {
         Poll::Ready(verdict) => finish(session, &range, index, verdict),
         Poll::Pending => {
+            let deadline = Deadline::new(session.timeout, range.messages[index].id, Arc::clone(&range.progress));
             let session = Arc::clone(session);
             tokio::spawn(async move {
-                let verdict = rest(handling, session.timeout, &range.dropped).await;
+                let verdict = rest(handling, deadline, &range.dropped).await;
                 if let Some(verdict) = verdict {
                     finish(&session, &range, index, verdict);
                 }
@@ -126,12 +129,37 @@ fn poll(
     }
 }
 
-/// Runs a handler to its end, its timeout, or the loss of its lease; the latter has no verdict.
-pub(crate) async fn rest(mut handling: Handling, timeout: Duration, dropped: &Signal) -> Option<Verdict> {
+/// Until when a handler may run: a timeout after its start, or after it last said that it is at work.
+pub(crate) struct Deadline {
+    timeout: Duration,
+    message: MessageId,
+    progress: Arc<Progress>,
+}
+
+impl Deadline {
+    pub(crate) fn new(timeout: Duration, message: MessageId, progress: Arc<Progress>) -> Self {
+        Self { timeout, message, progress }
+    }
+
+    async fn passed(&self) {
+        let mut at = Instant::now() + self.timeout;
+        loop {
+            tokio::time::sleep_until(at.into()).await;
+            match self.progress.last(self.message).map(|last| last + self.timeout) {
+                Some(later) if later > at => at = later,
+                _ => return,
+            }
+        }
+    }
+}
+
+/// Runs a handler to its end, its deadline, or the loss of its lease; the latter has no verdict.
+pub(crate) async fn rest(mut handling: Handling, deadline: Deadline, dropped: &Signal) -> Option<Verdict> {
     let running = std::future::poll_fn(|context| poll(handling.as_mut(), context));
     tokio::select! {
         verdict = running => Some(verdict),
-        () = tokio::time::sleep(timeout) => {
+        () = deadline.passed() => {
+            let timeout = deadline.timeout;
             Some(Verdict::retry(format!("the handler was not done within its timeout of {timeout:?}")))
         }
         () = dropped.raised() => None,

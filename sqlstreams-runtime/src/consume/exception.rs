@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
-use super::dispatch::{dispatch, rest};
+use super::dispatch::{Deadline, dispatch, rest};
 use super::gate;
 use super::lane;
 use super::session::Session;
@@ -168,11 +168,16 @@ async fn run_one(session: &Arc<Session>, token: LeaseToken, row: ExceptionRow) {
     if row.held_to.is_none() && !gate::turn(session, token, &row, &dropped).await {
         return record(session, token, returned(row.id)).await;
     }
+    let place = async {
+        // Fresh messages keep the other half; alone, those in trouble may have all.
+        let half = if session.has_fresh() { session.half.acquire().await.ok() } else { None };
+        session.permits.acquire().await.ok().map(|permit| (half, permit))
+    };
     let permit = tokio::select! {
         biased;
         () = session.closing.raised() => None,
         () = dropped.raised() => None,
-        permit = session.permits.acquire() => permit.ok(),
+        place = place => place,
     };
     if row.held_to.is_some() {
         return lane::run(session, token, row, &dropped).await;
@@ -233,9 +238,11 @@ async fn handle(session: &Arc<Session>, row: ExceptionRow, dropped: &Signal) -> 
         attempts: row.attempts.max(0).cast_unsigned(),
         failures,
         delays: row.delays.max(0).cast_unsigned(),
+        progress: Arc::default(),
     };
+    let deadline = Deadline::new(session.timeout, message.id, Arc::clone(&delivery.progress));
     let verdict = match dispatch(session, delivery) {
-        Ok(handling) => rest(handling, session.timeout, dropped).await,
+        Ok(handling) => rest(handling, deadline, dropped).await,
         Err(verdict) => Some(verdict),
     };
     match verdict {

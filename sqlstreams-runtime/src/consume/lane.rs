@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::dispatch::{dispatch, rest};
+use super::dispatch::{Deadline, dispatch, rest};
 use super::exception::MAX_KILLS;
 use super::gate;
 use super::session::Session;
@@ -150,9 +150,11 @@ impl Lane<'_> {
             attempts,
             failures,
             delays,
+            progress: Arc::default(),
         };
+        let deadline = Deadline::new(session.timeout, message.id, Arc::clone(&delivery.progress));
         let verdict = match dispatch(session, delivery) {
-            Ok(handling) => rest(handling, session.timeout, dropped).await,
+            Ok(handling) => rest(handling, deadline, dropped).await,
             Err(verdict) => Some(verdict),
         };
         let next = verdict.map_or(ExceptionNext::Return, |verdict| session.next_after(verdict, failures));

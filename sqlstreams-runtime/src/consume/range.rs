@@ -1,13 +1,14 @@
 //! A claimed range while its messages are being handled.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
 
 use super::signal::Signal;
 use crate::backend::LeaseRow;
+use crate::delivery::Progress;
 use crate::identity::MessageId;
 use crate::message::StoredMessage;
 use crate::outcome::Verdict;
@@ -26,6 +27,7 @@ pub(crate) struct Range {
     done: Vec<AtomicU64>,
     troubled: Mutex<Vec<(usize, Verdict)>>,
     started: OnceLock<Instant>,
+    pub(crate) progress: Arc<Progress>,
     reported: AtomicUsize,
     /// The lease was lost, or a shutdown ran out of time: handlers are dropped and record nothing.
     pub(crate) dropped: Signal,
@@ -46,6 +48,7 @@ impl Range {
             next: AtomicUsize::new(0),
             troubled: Mutex::default(),
             started: OnceLock::new(),
+            progress: Arc::default(),
             reported: AtomicUsize::new(0),
             dropped: Signal::default(),
             returned: AtomicBool::new(false),

@@ -110,6 +110,8 @@ pub(crate) struct Session {
     pub(crate) concurrency: usize,
     /// A permit a running handler.
     pub(crate) permits: Arc<Semaphore>,
+    /// What messages in trouble share while fresh ones wait: half of the places.
+    pub(crate) half: Semaphore,
     /// Ranges with messages that no handler has started.
     queue: Mutex<VecDeque<Arc<Range>>>,
     /// Set in groups whose messages exclude each other by key.
@@ -223,6 +225,7 @@ impl Session {
             delivery_log: params.config.delivery_log,
             concurrency: params.concurrency,
             permits: Arc::new(Semaphore::new(params.concurrency)),
+            half: Semaphore::new((params.concurrency / 2).max(1)),
             queue: Mutex::default(),
             keyed: match params.config.keys {
                 KeyPolicy::Parallel => None,
@@ -373,6 +376,11 @@ impl Session {
         lock(&self.queue).iter().map(|range| range.waiting()).sum()
     }
 
+    /// Whether fresh messages wait for a place.
+    pub(crate) fn has_fresh(&self) -> bool {
+        self.keyed.as_ref().map_or_else(|| self.ranges_waiting() > 0, |keyed| keyed.lock().ready() > 0)
+    }
+
     pub(crate) fn ranges_waiting(&self) -> usize {
         lock(&self.queue).len()
     }
@@ -483,12 +491,14 @@ impl Session {
             Verdict::Dead { error } => ExceptionNext::Dead { error },
             Verdict::Later { after } => ExceptionNext::Later { after },
             Verdict::Held => ExceptionNext::Return,
-            Verdict::Retry { error } => {
+            Verdict::Retry { error, after } => {
                 let failures = failures.saturating_add(1);
                 if failures > self.retry.retries {
                     ExceptionNext::Dead { error }
                 } else {
-                    ExceptionNext::Retry { after: self.retry.delay_after(failures, rand::random()), error }
+                    let backoff = || self.retry.delay_after(failures, rand::random());
+                    let after = after.map_or_else(backoff, |after| after.min(self.retry.max_delay));
+                    ExceptionNext::Retry { after, error }
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Lanes of keys in trouble: `lane_read`, `lane_move`, `lane_bury`, `lane_end`, and how ranges extend them.
+//! Lanes of keys in trouble: `lane_list`, `lane_read`, `lane_move`, `lane_bury`, `lane_end`, and how ranges extend them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +18,7 @@ on_both! {
     settle_of_a_dead_message_leaves_its_successors_in_the_lane,
     return_makes_one_lane_of_several_ranges,
     return_with_lanes_is_all_or_nothing,
+    list_shows_what_holds_each_key_in_pages,
     read_gives_the_keys_messages_in_order_and_in_pages,
     read_leaves_out_payloads_of_other_versions,
     move_counts_for_the_message_and_begins_anew_at_the_next,
@@ -134,6 +135,32 @@ async fn return_with_lanes_is_all_or_nothing(installation: &Installation) {
         let lease = installation.backend.lease_find(setting.stream, token).await.expect("a look").expect("a lease");
         assert_eq!(lease.done, []);
     }
+}
+
+async fn list_shows_what_holds_each_key_in_pages(installation: &Installation) {
+    let setting = setting(installation).await;
+    let of = |key: &str, id, next| ExceptionParams { message_key: Some(key.to_owned()), ..lane(id, id + 5, next) };
+    let exceptions = vec![
+        of("b", 2, ExceptionNext::Return),
+        of("B", 3, retry(Duration::from_secs(3600))),
+        of("\u{e4}", 4, ExceptionNext::Later { after: Duration::ZERO }),
+        ExceptionParams { message_key: Some("dead".to_owned()), ..trouble(5, dead()) },
+    ];
+    let (token, _) = installation.claim(setting.stream, setting.group, setting.presence, 20).await;
+    let params = SettleParams { exceptions, ..settle_params(setting.stream, token) };
+    assert!(installation.backend.lease_settle(&params).await.expect("a settlement"));
+    let list = async |after: Option<&str>, limit| {
+        installation.backend.lane_list(setting.stream, setting.group, after, limit).await.expect("a list")
+    };
+    let all = list(None, 9).await;
+    let seen: Vec<_> = all.iter().map(|row| (&*row.key, row.message.0, row.held_to.0, row.attempts)).collect();
+    assert_eq!(seen, [("B", 3, 8, 1), ("b", 2, 7, 0), ("\u{e4}", 4, 9, 1)]);
+    assert_eq!((all[0].error.as_deref(), all[1].error.as_deref()), (Some("it failed"), None));
+    assert!(all[0].due_in > Duration::from_secs(3000) && all[1].due_in.is_zero());
+    assert_eq!(list(Some("B"), 1).await, all[1..2]);
+    assert_eq!(list(Some("\u{e4}"), 9).await, []);
+    assert_eq!(setting.take(FAR, 1).await.1.len(), 1);
+    assert_eq!(list(None, 9).await.iter().filter(|row| row.running).count(), 1);
 }
 
 async fn read(setting: &Setting<'_>, after: i64, held_to: i64, limit: i64, versions: &[i32]) -> Vec<(i64, bool)> {

@@ -1,10 +1,15 @@
 //! Lanes: the rows of keys in trouble.
 
+use std::time::Duration;
+
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+
 use super::lease::next_row;
 use super::{PostgresBackend, message, value};
-use crate::backend::{LaneMove, LaneParams, LaneReadParams};
+use crate::backend::{LaneMove, LaneParams, LaneReadParams, LaneRow};
 use crate::error::Error;
-use crate::identity::MessageId;
+use crate::identity::{GroupId, MessageId, StreamId};
 use crate::message::StoredMessage;
 
 pub(super) async fn read(backend: &PostgresBackend, params: &LaneReadParams) -> Result<Vec<StoredMessage>, Error> {
@@ -84,4 +89,39 @@ pub(super) async fn end(backend: &PostgresBackend, lane: &LaneParams, held_to: i
         .execute(&mut *connection)
         .await;
     connection.answer(DOING, ended.map(|ended| ended.rows_affected() > 0)).await
+}
+
+pub(super) async fn list(
+    backend: &PostgresBackend,
+    stream: StreamId,
+    group: GroupId,
+    after: Option<&str>,
+    limit: i64,
+) -> Result<Vec<LaneRow>, Error> {
+    const DOING: &str = "listing keys that are held up";
+    let state = backend.stream(stream);
+    let mut connection = backend.engine(DOING).await?;
+    let rows = backend
+        .query(&state.statements.lane_list)
+        .bind(group.0)
+        .bind(after)
+        .bind(limit)
+        .fetch_all(&mut *connection)
+        .await
+        .and_then(|rows| rows.iter().map(row).collect());
+    connection.answer(DOING, rows).await
+}
+
+fn row(row: &PgRow) -> Result<LaneRow, sqlx::Error> {
+    Ok(LaneRow {
+        key: row.try_get(0)?,
+        message: MessageId(row.try_get(1)?),
+        schema_version: row.try_get::<i32, _>(2)?.cast_unsigned(),
+        held_to: MessageId(row.try_get(3)?),
+        running: row.try_get(4)?,
+        attempts: row.try_get::<i32, _>(5)?.cast_unsigned(),
+        failures: row.try_get::<i32, _>(6)?.cast_unsigned(),
+        due_in: Duration::from_micros(row.try_get::<i64, _>(7)?.max(0).cast_unsigned()),
+        error: row.try_get(8)?,
+    })
 }

@@ -65,6 +65,7 @@ statements! {
         key_ticket,
         lane_bury,
         lane_end,
+        lane_list,
         lane_move,
         lane_read,
         lease_find,

@@ -1,12 +1,15 @@
 //! Lanes: the rows of keys in trouble.
 
+use std::time::Duration;
+
 use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
 
 use super::connection::Durability::Durable;
 use super::{SqliteBackend, error, message, value};
-use crate::backend::{LaneMove, LaneParams, LaneReadParams};
+use crate::backend::{LaneMove, LaneParams, LaneReadParams, LaneRow};
 use crate::error::Error;
-use crate::identity::MessageId;
+use crate::identity::{GroupId, MessageId, StreamId};
 use crate::message::StoredMessage;
 
 pub(super) async fn read(backend: &SqliteBackend, params: &LaneReadParams) -> Result<Vec<StoredMessage>, Error> {
@@ -87,4 +90,32 @@ pub(super) async fn end(backend: &SqliteBackend, lane: &LaneParams, held_to: i64
         .bind(held_to);
     let answer = backend.connections.write(Durable, "ending a key's lane", end).await?;
     Ok(!answer.rows.is_empty())
+}
+
+pub(super) async fn list(
+    backend: &SqliteBackend,
+    stream: StreamId,
+    group: GroupId,
+    after: Option<&str>,
+    limit: i64,
+) -> Result<Vec<LaneRow>, Error> {
+    const DOING: &str = "listing keys that are held up";
+    let state = backend.stream(stream);
+    let list = sqlx::query(state.statements.lane_list.clone()).bind(group.0).bind(after).bind(limit);
+    let rows = backend.connections.read(DOING, list).await?;
+    rows.iter().map(row).collect::<Result<_, _>>().map_err(|err| error::map(DOING, err))
+}
+
+fn row(row: &SqliteRow) -> Result<LaneRow, sqlx::Error> {
+    Ok(LaneRow {
+        key: row.try_get(0)?,
+        message: MessageId(row.try_get(1)?),
+        schema_version: row.try_get::<i32, _>(2)?.cast_unsigned(),
+        held_to: MessageId(row.try_get(3)?),
+        running: row.try_get(4)?,
+        attempts: row.try_get::<i32, _>(5)?.cast_unsigned(),
+        failures: row.try_get::<i32, _>(6)?.cast_unsigned(),
+        due_in: Duration::from_micros(row.try_get::<i64, _>(7)?.max(0).cast_unsigned()),
+        error: row.try_get(8)?,
+    })
 }

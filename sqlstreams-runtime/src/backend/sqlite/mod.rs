@@ -15,7 +15,7 @@ use super::template::Names;
 use super::{
     AttemptRow, Backend, BindingParams, BindingRow, ClaimParams, ClaimRow, DeadLetterRow, DiscardScope, ExceptionRow,
     ExceptionSettleParams, ExceptionTakeParams, GroupParams, GroupRow, KeyGateParams, KeyGateRow, LaneMove, LaneParams,
-    LaneReadParams, LeaseRow, LetterBatch, LetterCounts, LetterParams, LetterRow, PositionRow, PresenceParams,
+    LaneReadParams, LaneRow, LeaseRow, LetterBatch, LetterCounts, LetterParams, LetterRow, PositionRow, PresenceParams,
     ProduceWithParams, ProducedRow, ProgressParams, PromoteParams, PromoteRow, ReadParams, ReturnParams, SettleParams,
     StallCause, StreamParams, StreamRow, SweepParams, SweepRow, WorkerLookParams, WorkerLookRow, WorkerNames,
     WorkerStateRow,
@@ -277,6 +277,15 @@ impl Backend for SqliteBackend {
     }
     async fn lane_read(&self, params: &LaneReadParams) -> Result<Vec<StoredMessage>, Error> {
         lane::read(self, params).await
+    }
+    async fn lane_list(
+        &self,
+        stream: StreamId,
+        group: GroupId,
+        after: Option<&str>,
+        limit: i64,
+    ) -> Result<Vec<LaneRow>, Error> {
+        lane::list(self, stream, group, after, limit).await
     }
     async fn lane_move(&self, lane: &LaneParams, to: &LaneMove) -> Result<Option<i64>, Error> {
         lane::move_on(self, lane, to).await

@@ -80,6 +80,7 @@ statements! {
         lane_bury_move,
         lane_bury_reset,
         lane_end,
+        lane_list,
         lane_move,
         lane_read,
         lease_find,

@@ -216,6 +216,9 @@ async fn a_key_in_trouble_is_one_row_and_blocks_no_other_key<Db: Engine>() {
     })
     .await;
     assert_eq!((ledger.of("ill").next, rows(&world).await), (3, 1));
+    let blocked = world.client.blocked_keys::<InOrder>(None, 10).await.expect("a list");
+    assert_eq!(blocked.iter().map(|key| &*key.key).collect::<Vec<_>>(), ["ill"]);
+    assert_eq!(blocked[0].held_to.0, 748, "the key's last message");
     healed.send_replace(true);
     world.settled::<InOrder>().await;
     assert_eq!((ledger.of("ill").next, rows(&world).await), (250, 0));

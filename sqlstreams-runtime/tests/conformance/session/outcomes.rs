@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sqlstreams_runtime::schema::RetryPolicy;
 use sqlstreams_runtime::{BoxError, DeadLetter, Delivery, Group, Outcome};
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::world::{
@@ -12,6 +13,9 @@ use super::world::{
 };
 
 on_both_databases! {
+    a_handler_chooses_its_delay_up_to_the_groups_longest
+    a_handler_that_reports_progress_outlives_its_timeout
+    messages_in_trouble_leave_half_of_the_places_to_fresh_ones
     an_error_is_repeated_until_success_and_the_delivery_counts
     a_message_that_is_put_off_spends_no_strike
     the_delays_between_failures_are_those_of_the_policy
@@ -295,4 +299,100 @@ async fn an_outcome_that_the_database_did_not_take_is_not_counted<Db: Engine>() 
     world.settled::<All>().await;
     let summary = running.stop().await.remove(0);
     assert_eq!((summary.retried, summary.done), (1, 1));
+}
+
+group!(Patient, Order, "patient", retry: RetryPolicy { max_delay: Duration::from_secs(60), ..quick(5) });
+
+async fn a_handler_chooses_its_delay_up_to_the_groups_longest<Db: Engine>() {
+    let world = World::<Db>::new().await;
+    let orders = world.producer::<Order>().await;
+    orders.produce_batch(&Order::many(1..4)).await.expect("a batch can be produced");
+    let (consumer, mut calls) =
+        deciding::<Patient>(world.client.consumer(), |order, delivery| match delivery.attempt() {
+            0 => Ok(Outcome::Retry {
+                error: "busy".to_owned(),
+                after: Duration::from_secs([0, 0, 30, 3600][order.number as usize]),
+            }),
+            _ => Ok(Outcome::Done),
+        });
+    let running = start(consumer);
+    assert_eq!(numbers(&take(&mut calls, 4).await), [1, 1, 2, 3], "the first comes again at once");
+    world.reaches::<Patient>("two that wait", |position| position.ready == 2 && position.inflight == 0).await;
+    running.stop().await;
+    let seconds = match Db::KIND {
+        "postgres" => "extract(epoch from can_run_after - clock_timestamp())",
+        _ => "(can_run_after / 1000000 - unixepoch())",
+    };
+    let waits = format!("select cast({seconds} as bigint) from {{}}exception_queue_1 order by message_id");
+    let waits = world.numbers(&waits).await;
+    assert!((1..=30).contains(&waits[0]), "{waits:?}");
+    assert!((31..=60).contains(&waits[1]), "no longer than the group's longest: {waits:?}");
+    let failures = world.numbers("select failures from {}exception_queue_1").await;
+    assert_eq!(failures, [1, 1], "a strike");
+}
+
+async fn a_handler_that_reports_progress_outlives_its_timeout<Db: Engine>() {
+    let world = World::<Db>::new().await;
+    let orders = world.producer::<Order>().await;
+    orders.produce_batch(&Order::many(0..2)).await.expect("a batch can be produced");
+    let consumer = world.client.consumer().group_fn::<Impatient, _, _>(|order: Order, delivery: Delivery| async move {
+        let mut work = tokio::time::interval(Duration::from_millis(5));
+        for _ in 0..40 {
+            work.tick().await;
+            if order.number == 0 {
+                delivery.progress();
+            }
+        }
+        Ok(Outcome::Done)
+    });
+    let running = start(consumer);
+    world.reaches::<Impatient>("one dead", |position| position.dead == 1 && position.settled == position.head).await;
+    let summary = &running.stop().await[0];
+    assert_eq!((summary.done, summary.dead), (1, 1));
+    assert_eq!(world.letters::<Impatient>().await[0].id.0, 2, "the one that said nothing");
+}
+
+async fn messages_in_trouble_leave_half_of_the_places_to_fresh_ones<Db: Engine>() {
+    let world = World::<Db>::new().await;
+    let orders = world.producer::<Order>().await;
+    let (fresh_may_end, troubled_may_end) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (fresh_gate, troubled_gate) = (Arc::clone(&fresh_may_end), Arc::clone(&troubled_may_end));
+    let ((put_off, mut are_put_off), (begin, mut begun)) = (unbounded_channel(), unbounded_channel());
+    let consumer =
+        world.client.consumer().concurrency(4).group_fn::<Patient, _, _>(move |order: Order, delivery: Delivery| {
+            let (put_off, begin) = (put_off.clone(), begin.clone());
+            let gate = Arc::clone(if order.number < 10 { &troubled_gate } else { &fresh_gate });
+            async move {
+                if order.number < 10 && delivery.attempt() == 0 {
+                    let _ = put_off.send(());
+                    // Long enough for the fresh ones to take all places before.
+                    return Ok(Outcome::Later(Duration::from_secs(3)));
+                }
+                let _ = begin.send(order.number);
+                gate.acquire().await?.forget();
+                Ok(Outcome::Done)
+            }
+        });
+    let running = start(consumer);
+    orders.produce_batch(&Order::many(0..10)).await.expect("a batch can be produced");
+    for _ in 0..10 {
+        soon("a message that is put off", are_put_off.recv()).await;
+    }
+    orders.produce_batch(&Order::many(10..90)).await.expect("a batch can be produced");
+    let mut inside = Vec::new();
+    for _ in 0..4 {
+        inside.push(soon("a handler", begun.recv()).await.expect("the consumer runs"));
+    }
+    assert!(inside.iter().all(|number| *number >= 10), "{inside:?}");
+    world.reaches::<Patient>("all that were put off due", |position| position.inflight > 0).await;
+    // Each fresh message that ends gives its place to the next one in line.
+    for _ in 0..40 {
+        fresh_may_end.add_permits(1);
+        inside.push(soon("a handler", begun.recv()).await.expect("the consumer runs"));
+    }
+    assert_eq!(inside.iter().filter(|number| **number < 10).count(), 2, "half of the places: {inside:?}");
+    fresh_may_end.add_permits(80);
+    troubled_may_end.add_permits(10);
+    world.settled::<Patient>().await;
+    running.stop().await;
 }

@@ -3,7 +3,7 @@
 //!
 //! Left may not use right: vocabulary (`identity`, `time`, `message`, `group`, `delivery`, `outcome`,
 //! `error`, `migrate`, `role`) < `backend` < `store` < `hub`, `register` < `produce`,
-//! `consume` < `dead_letters`, `client`.
+//! `consume` < `dead_letters`, `replay`, `client`.
 //!
 //! | word | meaning |
 //! |---|---|
@@ -33,13 +33,14 @@ pub mod migrate;
 pub mod outcome;
 mod produce;
 mod register;
+pub mod replay;
 pub mod role;
 mod store;
 pub mod time;
 
 pub use backend::{
     AttemptRow as Attempt, AttemptStatus, DeadLetterFilter, DeadLetterRow as DeadLetter, DiscardScope,
-    PositionRow as Position, StallCause, TroubleStatus,
+    PositionRow as Position, ReplayTouched, StallCause, TroubleStatus,
 };
 pub use client::{Client, Producer};
 pub use consume::{Consumer, GroupSummary, Stall};
@@ -51,6 +52,7 @@ pub use group::{Group, Handler};
 pub use identity::{GroupName, MessageId, StreamName};
 pub use message::{Headers, MessageKey, RouteSegment, SegmentError, Stream};
 pub use outcome::{BoxError, Outcome};
+pub use replay::{Drain, FastForwardOptions, Place, Replay, ReplayPlan, Replayed, RewindOptions};
 pub use role::RoleKind;
 pub use time::Timestamp;
 

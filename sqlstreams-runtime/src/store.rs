@@ -9,7 +9,8 @@ use crate::backend::{
     AttemptRow, Backend, BindingParams, BindingRow, ClaimParams, ClaimRow, DeadLetterRow, DiscardScope, ExceptionRow,
     ExceptionSettleParams, ExceptionTakeParams, GroupParams, GroupRow, KeyGateParams, KeyGateRow, LaneMove, LaneParams,
     LaneReadParams, LeaseRow, LetterBatch, LetterCounts, LetterParams, LetterRow, PositionRow, PresenceParams,
-    ProgressParams, ReadParams, ReturnParams, SettleParams, StallCause, StreamParams, StreamRow,
+    ProgressParams, ReadParams, ReplayParams, ReplayRow, ReturnParams, SettleParams, StallCause, StreamParams,
+    StreamRow,
 };
 use crate::error::{Error, Recovery};
 use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
@@ -102,6 +103,9 @@ port! {
     idempotent "letter.read" letter_read(stream: StreamId, group: GroupId, id: MessageId) -> Option<LetterRow>;
     once "letter.redrive" letter_redrive(params: &LetterParams, spread: Duration, now: Option<Timestamp>) -> LetterBatch;
     once "letter.discard" letter_discard(params: &LetterParams, scope: DiscardScope) -> LetterBatch;
+    idempotent "replay.look" replay_look(params: &ReplayParams) -> ReplayRow;
+    once "replay.move" replay_move(params: &ReplayParams) -> ReplayRow;
+    idempotent "replay.pause" replay_pause(stream: StreamId, group: GroupId, length: Option<Duration>) -> ();
     once "delivery.append" delivery_append(stream: StreamId, token: LeaseToken, handled: &[MessageId]) -> ();
     idempotent "delivery.list" delivery_list(stream: StreamId, group: GroupId, message: MessageId, limit: i64) -> Vec<AttemptRow>;
     once "cursor.observe" cursor_observe(stream: StreamId, groups: &[GroupId]) -> ();

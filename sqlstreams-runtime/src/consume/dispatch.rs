@@ -70,6 +70,7 @@ async fn start(session: &Arc<Session>, range: Arc<Range>, index: usize, permit: 
         attempts: 0,
         failures: 0,
         delays: 0,
+        replay: range.lease.replay_until >= Some(range.messages[index].id.0),
     };
     let mut handling = match dispatch(session, delivery) {
         Ok(handling) => handling,

@@ -225,6 +225,7 @@ async fn handle(session: &Arc<Session>, row: ExceptionRow, dropped: &Signal) -> 
         attempts: row.attempts.max(0).cast_unsigned(),
         failures,
         delays: row.delays.max(0).cast_unsigned(),
+        replay: row.replay_until >= Some(row.id.0),
     };
     let verdict = match dispatch(session, delivery) {
         Ok(handling) => rest(handling, session.timeout, dropped).await,
@@ -256,6 +257,7 @@ mod tests {
             kills,
             held_to: None,
             message_key: None,
+            replay_until: None,
         };
         dues.iter().map(row).collect()
     }

@@ -18,6 +18,7 @@ statements! {
         presence_enter,
         presence_leave,
         presence_renew,
+        replay_gate,
         role_grant,
         stream_create,
         stream_find,
@@ -65,5 +66,14 @@ statements! {
         message_produce_in,
         message_read,
         parked_take,
+        replay_count,
+        replay_exception,
+        replay_lane,
+        replay_lease,
+        replay_lock,
+        replay_move,
+        replay_parked,
+        replay_pause,
+        replay_seek,
     }
 }

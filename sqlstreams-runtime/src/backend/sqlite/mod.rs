@@ -16,7 +16,8 @@ use super::{
     AttemptRow, Backend, BindingParams, BindingRow, ClaimParams, ClaimRow, DeadLetterRow, DiscardScope, ExceptionRow,
     ExceptionSettleParams, ExceptionTakeParams, GroupParams, GroupRow, KeyGateParams, KeyGateRow, LaneMove, LaneParams,
     LaneReadParams, LeaseRow, LetterBatch, LetterCounts, LetterParams, LetterRow, PositionRow, PresenceParams,
-    ProgressParams, ReadParams, ReturnParams, SettleParams, StallCause, StreamParams, StreamRow,
+    ProgressParams, ReadParams, ReplayParams, ReplayRow, ReturnParams, SettleParams, StallCause, StreamParams,
+    StreamRow,
 };
 use crate::error::{Error, Kind};
 use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
@@ -41,6 +42,7 @@ mod message;
 pub(crate) mod migration;
 mod parked;
 mod presence;
+mod replay;
 mod statements;
 mod stream;
 mod value;
@@ -298,6 +300,15 @@ impl Backend for SqliteBackend {
     }
     async fn cursor_position(&self, stream: StreamId, group: GroupId) -> Result<PositionRow, Error> {
         cursor::position(self, stream, group).await
+    }
+    async fn replay_look(&self, params: &ReplayParams) -> Result<ReplayRow, Error> {
+        replay::look(self, params).await
+    }
+    async fn replay_move(&self, params: &ReplayParams) -> Result<ReplayRow, Error> {
+        replay::move_to(self, params).await
+    }
+    async fn replay_pause(&self, stream: StreamId, group: GroupId, length: Option<Duration>) -> Result<(), Error> {
+        replay::pause(self, stream, group, length).await
     }
     async fn delivery_append(&self, stream: StreamId, token: LeaseToken, handled: &[MessageId]) -> Result<(), Error> {
         delivery::append(self, stream, token, handled).await

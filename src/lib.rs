@@ -57,9 +57,10 @@ pub use sqlstreams_runtime::migrate::Migration;
 pub use sqlstreams_runtime::schema::Start;
 pub use sqlstreams_runtime::{
     Attempt, AttemptStatus, BoxError, Client, Consumer, Database, DeadLetter, DeadLetterErrors, DeadLetterFilter,
-    DeadLetters, Delivery, DiscardScope, Drain, Error, FastForwardOptions, Group, GroupName, GroupSummary, Handler, Headers, Inspected, Kind,
-    MessageId, MessageKey, Outcome, Place, Position, Producer, Recovery, RedriveGroup, RedrivePlan, Redriven, Replay, ReplayPlan, ReplayTouched, Replayed, RewindOptions, RoleKind, Roles,
-    RouteSegment, SegmentError, Stall, StallCause, Stream, StreamName, Timestamp, TroubleStatus,
+    DeadLetters, Delivery, DiscardScope, Drain, Error, FastForwardOptions, Group, GroupName, GroupSummary, Handler,
+    Headers, Inspected, Kind, MessageId, MessageKey, Outcome, Place, Position, Producer, Recovery, RedriveGroup,
+    RedrivePlan, Redriven, Replay, ReplayPlan, ReplayTouched, Replayed, RewindOptions, RoleKind, Roles, RouteSegment,
+    SegmentError, Stall, StallCause, Stream, StreamName, Timestamp, TroubleStatus,
 };
 
 /// The sqlx that this crate is built with: take transactions and pools from it.

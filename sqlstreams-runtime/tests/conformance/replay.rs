@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use sqlstreams_runtime::backend::{
-    ClaimRow, ExceptionNext, ExceptionParams, LaneMove, LaneParams, ReplayParams, ReplayRow,
-    ReplayTouched, ReplayWay, ReturnParams, SettleParams, StartParams,
+    ClaimRow, ExceptionNext, ExceptionParams, LaneMove, LaneParams, ReplayParams, ReplayRow, ReplayTouched, ReplayWay,
+    ReturnParams, SettleParams, StartParams,
 };
 use sqlstreams_runtime::identity::{LeaseToken, MessageId};
 use sqlstreams_runtime::schema::DeliveryLog;
 
 use crate::exception::{FAR, MINUTE, NOW, Setting};
-use crate::harness::{
-    Installation, LONG, claim_params, code, on_both, produced_at, retry, settle_params, trouble,
-};
+use crate::harness::{Installation, LONG, claim_params, code, on_both, produced_at, retry, settle_params, trouble};
 
 mod race;
 
@@ -96,7 +94,10 @@ async fn leases(setting: &Setting<'_>) -> Vec<String> {
     let table = setting.installation.table_of("claim_lease", setting.stream);
     let row = "'(' || low || ', ' || high || ']' || case when presence_id is null then '' else '*' end";
     let group = setting.group;
-    setting.installation.texts(&format!("select {row} from {table} where consumer_group_id = {group} order by low")).await
+    setting
+        .installation
+        .texts(&format!("select {row} from {table} where consumer_group_id = {group} order by low"))
+        .await
 }
 
 /// The group's cursor: epoch, claimed, committed.
@@ -137,8 +138,12 @@ async fn look_finds_the_place_of_an_id_a_time_the_beginning_and_the_head(install
     let setting = Setting::new(installation).await;
     handle(&setting, 20, Vec::new()).await;
     let log = installation.table_of("message_log", setting.stream);
-    installation.execute(&format!("update {log} set created_at = {} where id > 7", produced_at(installation, 2000))).await;
-    installation.execute(&format!("update {log} set created_at = {} where id <= 7", produced_at(installation, 1000))).await;
+    installation
+        .execute(&format!("update {log} set created_at = {} where id > 7", produced_at(installation, 2000)))
+        .await;
+    installation
+        .execute(&format!("update {log} set created_at = {} where id <= 7", produced_at(installation, 1000)))
+        .await;
     let time = |millis: i64| StartParams::Time(sqlstreams_runtime::Timestamp(millis * 1000));
     let places = [
         (StartParams::Beginning, 0, 0),
@@ -216,7 +221,8 @@ async fn move_back_takes_leases_above_from_their_owners(installation: &Installat
     let row = go(&setting, 11, BACK).await;
     assert_eq!((row.touched.ranges, row.touched.ranges_cut, row.running), (2, 0, 2));
     let (stream, group) = (setting.stream, setting.group);
-    let report = installation.backend.lease_report(stream, group, setting.presence, &[below, above, highest], &[]).await;
+    let report =
+        installation.backend.lease_report(stream, group, setting.presence, &[below, above, highest], &[]).await;
     assert_eq!(report.expect("a report"), [below], "the owner learns it from its heartbeat");
     assert!(!settle(&setting, above, vec![dead(11), trouble(12, retry(MINUTE))]).await, "a late owner settles nothing");
     let back = ReturnParams { token: highest, done: vec![(20, 25)], exceptions: vec![dead(26)] };
@@ -311,7 +317,13 @@ async fn move_back_cuts_a_lane_across_and_takes_it_from_its_owner(installation: 
     // The key's replay joins the lane again.
     let (range, _) = claim(&setting, 10).await;
     assert!(settle(&setting, range, vec![lane("a", 11, 18)]).await);
-    assert_eq!(backend.lane_move(&LaneParams { token: taken_token(&setting).await, ..at(5) }, &to(5)).await.expect("an answer"), Some(18));
+    assert_eq!(
+        backend
+            .lane_move(&LaneParams { token: taken_token(&setting).await, ..at(5) }, &to(5))
+            .await
+            .expect("an answer"),
+        Some(18)
+    );
 }
 
 /// The token by which the running lane of key a was taken.
@@ -521,8 +533,7 @@ async fn a_kept_letter_goes_on_with_its_history_when_its_message_fails_again(ins
         vec![trouble(12, retry(MINUTE)), dead(13), trouble(14, later), trouble(15, ExceptionNext::Return), dead(16)];
     let params = SettleParams { exceptions, log: DeliveryLog::Off, ..settle_params(setting.stream, token) };
     assert!(installation.backend.lease_settle(&params).await.expect("a settlement"));
-    let expected =
-        ["12 ready 2/1/0/0", "13 dead 2/1/0/0", "14 ready 2/0/1/0", "15 ready 1/0/0/0", "16 dead 1/1/0/0"];
+    let expected = ["12 ready 2/1/0/0", "13 dead 2/1/0/0", "14 ready 2/0/1/0", "15 ready 1/0/0/0", "16 dead 1/1/0/0"];
     assert_eq!(setting.troubles().await, expected, "the retries begin anew, the attempts go on");
     let queue = installation.table_of("exception_queue", setting.stream);
     let total = format!("select failures_total from {queue} where message_id = 12");
@@ -551,7 +562,8 @@ async fn a_retry_of_a_replayed_message_is_a_replay_and_so_is_a_reclaimed_range(i
     go(&setting, 11, BACK).await;
     let (token, row) = claim(&setting, 15).await;
     assert_eq!((row.low, row.high), (10, 25));
-    let back = ReturnParams { token, done: vec![], exceptions: vec![trouble(12, ExceptionNext::Return), lane("a", 13, 24)] };
+    let back =
+        ReturnParams { token, done: vec![], exceptions: vec![trouble(12, ExceptionNext::Return), lane("a", 13, 24)] };
     installation.backend.lease_return(setting.stream, &[back]).await.expect("a return");
     let token = LeaseToken::mint();
     let taken = installation.backend.lease_reclaim(setting.stream, setting.group, setting.presence, token).await;

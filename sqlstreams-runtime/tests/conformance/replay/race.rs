@@ -159,7 +159,8 @@ async fn a_move_takes_what_an_exception_take_took_while_it_waited() {
     handle(&setting, 20, vec![trouble(5, retry(MINUTE)), trouble(15, retry(MINUTE))]).await;
     let queue = installation.table_of("exception_queue", setting.stream);
     let token = uuid::Uuid::new_v4();
-    let take = format!("update {queue} set status = 'inflight', token = '{token}', presence_id = '{}'", setting.presence.0);
+    let take =
+        format!("update {queue} set status = 'inflight', token = '{token}', presence_id = '{}'", setting.presence.0);
     let blocker = Blocker::new(&installation, take).await;
     let moving = going(&setting, 11, BACK);
     waiting(&installation, 1).await;

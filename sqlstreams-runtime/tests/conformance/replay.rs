@@ -536,7 +536,7 @@ async fn a_kept_letter_goes_on_with_its_history_when_its_message_fails_again(ins
     let expected = ["12 ready 2/1/0/0", "13 dead 2/1/0/0", "14 ready 2/0/1/0", "15 ready 1/0/0/0", "16 dead 1/1/0/0"];
     assert_eq!(setting.troubles().await, expected, "the retries begin anew, the attempts go on");
     let queue = installation.table_of("exception_queue", setting.stream);
-    let total = format!("select failures_total from {queue} where message_id = 12");
+    let total = format!("select cast(failures_total as bigint) from {queue} where message_id = 12");
     assert_eq!(installation.number(&total).await, 2);
     let (token, taken) = setting.take(FAR, 10).await;
     assert_eq!(crate::exception::ids(&taken), [12, 14, 15]);

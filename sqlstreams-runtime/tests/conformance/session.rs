@@ -15,6 +15,7 @@ mod ordered;
 mod outcomes;
 mod refusals;
 mod registration;
+mod replay;
 mod shutdown;
 mod spans;
 mod undecodable;

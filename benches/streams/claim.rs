@@ -199,6 +199,7 @@ impl ClaimingGroup {
             token: LeaseToken::mint(),
             width,
             settled,
+            durable: false,
         }
     }
 }

@@ -78,7 +78,6 @@ pub struct ReplayRow {
     pub moved: bool,
 }
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 impl ReplayParams {
     /// Whether a group that stands at `claimed` may go where `wanted` is.
     pub(crate) fn goes(&self, claimed: i64, wanted: i64) -> bool {

@@ -15,7 +15,7 @@ mod ordered;
 mod outcomes;
 mod refusals;
 mod registration;
-mod replay;
+mod rewinding;
 mod shutdown;
 mod spans;
 mod undecodable;

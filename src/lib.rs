@@ -56,11 +56,12 @@ pub use sqlstreams_derive::{Group, MessageKey, RouteSegment, Stream, bind, route
 pub use sqlstreams_runtime::migrate::Migration;
 pub use sqlstreams_runtime::schema::Start;
 pub use sqlstreams_runtime::{
-    Attempt, AttemptStatus, BoxError, Client, Consumer, Database, DeadLetter, DeadLetterErrors, DeadLetterFilter,
-    DeadLetters, Delivery, DiscardScope, Drain, Error, FastForwardOptions, Group, GroupName, GroupSummary, Handler,
-    Headers, Inspected, Kind, MessageId, MessageKey, Outcome, Place, Position, Producer, Recovery, RedriveGroup,
-    RedrivePlan, Redriven, Replay, ReplayPlan, ReplayTouched, Replayed, RewindOptions, RoleKind, Roles, RouteSegment,
-    SegmentError, Stall, StallCause, Stream, StreamName, Timestamp, TroubleStatus,
+    Attempt, AttemptStatus, BoxError, Client, ClientOptions, Consumer, Database, DeadLetter, DeadLetterErrors,
+    DeadLetterFilter, DeadLetters, DelayedId, Delivery, DiscardScope, Drain, Error, FastForwardOptions, First, Group,
+    GroupName, GroupSummary, Handler, Headers, Inspected, Kind, Manager, MessageId, MessageKey, Outcome, Place,
+    Position, ProduceOptions, Produced, Producer, Recovery, RedriveGroup, RedrivePlan, Redriven, Replay, ReplayPlan,
+    ReplayTouched, Replayed, RewindOptions, RoleKind, Roles, RouteSegment, SegmentError, Stall, StallCause, Stream,
+    StreamName, Timestamp, TroubleStatus, Worker, WorkerId,
 };
 
 /// The sqlx that this crate is built with: take transactions and pools from it.

@@ -17,12 +17,13 @@ fn mistakes_are_explained_and_correct_declarations_compile() {
     }
 }
 
-const MISTAKES: [&str; 12] = [
+const MISTAKES: [&str; 13] = [
     "attribute",
     "binding",
     "database",
     "group",
     "handler",
+    "idempotency",
     "key",
     "literal",
     "name",

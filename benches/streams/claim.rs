@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Microseconds a message, by the number of partitions in use.
 pub async fn partitions<Db: Yardstick>(place: &Db::Place, options: &Options) -> Result<Vec<(i64, f64)>> {
     let setting = Db::open(place).await?;
-    let backend = Db::backend(setting.client.pool().clone(), Db::NAMESPACE)?;
+    let backend = Db::backend(setting.client.pool().clone(), Db::NAMESPACE, false)?;
     let mut groups = Vec::new();
     for &used in Db::PARTITIONS {
         let stream = register(&backend, &format!("bench.partitions{used}")).await?;
@@ -56,7 +56,7 @@ pub struct Held {
 /// Claims go on at 200 a second while another connection holds its snapshot.
 pub async fn held<Db: Yardstick>(place: &Db::Place, options: &Options) -> Result<Held> {
     let setting = Db::open(place).await?;
-    let backend = Db::backend(setting.client.pool().clone(), Db::NAMESPACE)?;
+    let backend = Db::backend(setting.client.pool().clone(), Db::NAMESPACE, false)?;
     let stream = register(&backend, "bench.held").await?;
     let old = ClaimingGroup::join(&backend, stream).await?;
     // Turns with another stream, as after: a claim finds the same in the processor's caches.

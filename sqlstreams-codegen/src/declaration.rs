@@ -27,6 +27,8 @@ pub struct StreamDeclaration {
     pub route: Option<RouteDeclaration>,
     /// The field that is the message key.
     pub key: Option<FieldDeclaration>,
+    /// The field that is the idempotency key.
+    pub idempotency_key: Option<FieldDeclaration>,
     /// The earlier version of the payload.
     pub from: Option<Path>,
 }

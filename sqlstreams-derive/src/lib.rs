@@ -35,6 +35,7 @@ use syn::parse_macro_input;
 /// | `version = 2` | the payload's version, from 1 | 1 |
 /// | `route = "orders.{region}"` | the template of the routing key; each named field is a `RouteSegment` | no routing key |
 /// | `key = "order_id"` | the field that is the message key, a `MessageKey` | no message key |
+/// | `idempotency_key = "request_id"` | the field that is the idempotency key, a `MessageKey`: of the messages with one, the stream takes the first | no idempotency key |
 /// | `from = v1::OrderPlaced` | the earlier version of the payload | the first version |
 /// | `crate = "my::sqlstreams"` | the path to `sqlstreams`, for crates that re-export it | `::sqlstreams` |
 #[proc_macro_derive(Stream, attributes(stream))]

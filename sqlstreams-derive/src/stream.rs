@@ -16,6 +16,7 @@ const SPEC: Spec = Spec {
         ("version", "version = 2"),
         ("route", "route = \"orders.{region}\""),
         ("key", "key = \"order_id\""),
+        ("idempotency_key", "idempotency_key = \"request_id\""),
         ("from", "from = v1::OrderPlaced"),
         ("crate", "crate = \"my_crate::sqlstreams\""),
     ],
@@ -50,7 +51,8 @@ fn declare(input: &DeriveInput, args: &Args, krate: Path, problems: &mut Problem
         name: name?.value(),
         version,
         route: payload.route(args, problems),
-        key: payload.key(args, problems),
+        key: payload.key(args, "key", problems),
+        idempotency_key: payload.key(args, "idempotency_key", problems),
         from,
     })
 }

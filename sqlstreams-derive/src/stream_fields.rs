@@ -56,9 +56,10 @@ impl Payload<'_> {
         Some(RouteDeclaration { segments: segments.collect(), template: template.clone() })
     }
 
-    pub(crate) fn key(&self, args: &Args, problems: &mut Problems) -> Option<FieldDeclaration> {
-        let arg = args.get("key")?;
-        let text = args.text("key", problems)?;
+    /// The field that the attribute `word` names.
+    pub(crate) fn key(&self, args: &Args, word: &str, problems: &mut Problems) -> Option<FieldDeclaration> {
+        let arg = args.get(word)?;
+        let text = args.text(word, problems)?;
         self.field(&text.value(), arg, &text, problems)
     }
 

@@ -1,24 +1,67 @@
 //! Handles: a client, and what it gives out.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::backend::{AttemptRow, PositionRow};
+use crate::backend::{AttemptRow, PositionRow, WorkerStateRow};
 use crate::consume::{Consumer, Observations, Stall, Stalls, stalls};
 use crate::database::{Database, Roles};
 use crate::dead_letters::DeadLetters;
 use crate::error::{Error, Kind};
 use crate::group::Group;
 use crate::hub::Hub;
-use crate::identity::{MessageId, StreamId};
-use crate::message::{Codec, Headers, NewMessage, Stream};
+use crate::identity::{MessageId, StreamId, WorkerId};
+use crate::message::Stream;
 use crate::migrate::Migration;
-use crate::produce::encode::{LARGEST_BATCH, encode};
-use crate::produce::grouping::Grouping;
 use crate::register;
 use crate::replay::Replay;
 use crate::role::RoleKind;
 use crate::store::Store;
+use crate::worker::{self, Manager};
+
+mod producer;
+
+pub use producer::Producer;
+
+/// How a client uses its database.
+///
+/// ```no_run
+/// # #[cfg(feature = "postgres")]
+/// # async fn example() -> Result<(), sqlstreams_runtime::Error> {
+/// use sqlstreams_runtime::{Client, ClientOptions};
+///
+/// let behind_pgbouncer = ClientOptions::new().pooled(true);
+/// let client = Client::<sqlx::Postgres>::connect_with("postgres://app@pgbouncer:6432/shop", behind_pgbouncer).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ClientOptions {
+    namespace: Option<String>,
+    pooled: bool,
+}
+
+impl ClientOptions {
+    /// Those of [`Client::new`].
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The installation's name, as in [`Client::with_namespace`].
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Whether a pooler that gives its servers out for a transaction, such as PgBouncer with
+    /// `pool_mode = transaction`, stands between the client and Postgres; no unless said. Every statement is then
+    /// within a transaction, without a name on the server, and new messages of other processes are found by
+    /// looking, up to a second later. Also right, if slower, without a pooler. A client without this option refuses to
+    /// work through a pooler, since it would get other clients' answers.
+    pub fn pooled(mut self, pooled: bool) -> Self {
+        self.pooled = pooled;
+        self
+    }
+}
 
 /// One installation in one database. Cheap to clone; a clone is the same client.
 pub struct Client<Db: Database> {
@@ -47,7 +90,17 @@ impl<Db: Database> Client<Db> {
     /// # Errors
     /// A url of another database, or one that can't be reached.
     pub async fn connect(url: &str) -> Result<Self, Error> {
-        Self::new(Db::pool(url).await?)
+        Self::connect_with(url, ClientOptions::new()).await
+    }
+
+    /// As [`Client::connect`], with options.
+    ///
+    /// # Errors
+    /// As [`Client::connect`], and options that don't fit what is found at `url`.
+    pub async fn connect_with(url: &str, options: ClientOptions) -> Result<Self, Error> {
+        let client = Self::with_options(Db::pool(url, options.pooled).await?, options)?;
+        Db::probe(&client.inner.backend).await?;
+        Ok(client)
     }
 
     /// A client that produces through `pool`. The engine opens a few connections of its own, with the pool's
@@ -57,7 +110,7 @@ impl<Db: Database> Client<Db> {
     /// # Errors
     /// A database that can't be used, such as SQLite in memory.
     pub fn new(pool: sqlx::Pool<Db>) -> Result<Self, Error> {
-        Self::with_namespace(pool, Db::NAMESPACE)
+        Self::with_options(pool, ClientOptions::new())
     }
 
     /// As [`Client::new`], for an installation of another name: the Postgres schema (`sqlstreams` unless
@@ -66,7 +119,17 @@ impl<Db: Database> Client<Db> {
     /// # Errors
     /// A name that is not `[a-z_][a-z0-9_]*`.
     pub fn with_namespace(pool: sqlx::Pool<Db>, namespace: &str) -> Result<Self, Error> {
-        let backend = Arc::new(Db::backend(pool.clone(), namespace)?);
+        Self::with_options(pool, ClientOptions::new().namespace(namespace))
+    }
+
+    /// As [`Client::new`], with options. Whether they fit what the pool connects to is found out, and an error if
+    /// not, by the first call that uses the database.
+    ///
+    /// # Errors
+    /// As [`Client::new`], and options that can't be used.
+    pub fn with_options(pool: sqlx::Pool<Db>, options: ClientOptions) -> Result<Self, Error> {
+        let namespace = options.namespace.as_deref().unwrap_or(Db::NAMESPACE);
+        let backend = Arc::new(Db::backend(pool.clone(), namespace, options.pooled)?);
         let store = Store::new(backend.clone());
         let inner = Inner {
             pool,
@@ -122,11 +185,7 @@ impl<Db: Database> Client<Db> {
         }
         self.inner.store.migration_check().await?;
         let stream = register::stream::<S>(&self.inner.store, partition_size).await?;
-        let hub = Arc::clone(&self.inner.hub);
-        let grouping = Grouping::new(self.inner.store.clone(), stream, S::VERSION, Codec::Json.number(), move || {
-            hub.produced(stream)
-        });
-        Ok(Producer { client: self.clone(), stream, grouping, payload: PhantomData })
+        Ok(Producer::new(self, stream))
     }
 
     /// A consumer without groups yet.
@@ -134,6 +193,38 @@ impl<Db: Database> Client<Db> {
         let inner = &self.inner;
         let (hub, stalls) = (Arc::clone(&inner.hub), Arc::clone(&inner.stalls));
         Consumer::new(inner.store.clone(), hub, stalls, Arc::clone(&inner.observations))
+    }
+
+    /// What runs the installation's maintenance: moves delayed messages into their streams when they are due, removes
+    /// expired idempotency keys, advances stored positions. Every consumer does so while it runs; a manager is for
+    /// deployments that only produce.
+    pub fn manager(&self) -> Manager {
+        Manager::new(self.inner.store.clone(), Arc::clone(&self.inner.hub))
+    }
+
+    /// The maintenance tasks of the installation, and how many processes run each.
+    ///
+    /// # Errors
+    /// A missing installation, or a database that can't be reached.
+    pub async fn workers(&self) -> Result<Vec<WorkerStateRow>, Error> {
+        worker::list(&self.inner.store).await
+    }
+
+    /// Suspends a maintenance task: nobody runs it until it is resumed, whatever restarts meanwhile. Whoever runs it
+    /// notices within some seconds. False when there is no such task.
+    ///
+    /// # Errors
+    /// A database that can't be reached.
+    pub async fn suspend_worker(&self, worker: WorkerId) -> Result<bool, Error> {
+        self.inner.store.worker_target(worker, 0).await
+    }
+
+    /// Lets one process run a maintenance task again. False when there is no such task.
+    ///
+    /// # Errors
+    /// A database that can't be reached.
+    pub async fn resume_worker(&self, worker: WorkerId) -> Result<bool, Error> {
+        self.inner.store.worker_target(worker, 1).await
     }
 
     /// What keeps this client's running consumers from messages that are already numbered: open
@@ -208,140 +299,4 @@ impl<Db: Roles> Client<Db> {
     pub fn grants(&self, kind: RoleKind, role: &str) -> String {
         Db::grants(&self.inner.namespace, kind, role)
     }
-}
-
-/// Appends payloads of type `S`. Cheap to clone; clones share their inserts.
-pub struct Producer<S: Stream, Db: Database> {
-    client: Client<Db>,
-    stream: StreamId,
-    grouping: Arc<Grouping>,
-    payload: PhantomData<fn(&S)>,
-}
-
-impl<S: Stream, Db: Database> Clone for Producer<S, Db> {
-    fn clone(&self) -> Self {
-        Self {
-            client: self.client.clone(),
-            stream: self.stream,
-            grouping: Arc::clone(&self.grouping),
-            payload: PhantomData,
-        }
-    }
-}
-
-impl<S: Stream, Db: Database> Producer<S, Db> {
-    /// Appends `payload`; durable when it returns. Concurrent calls share inserts.
-    ///
-    /// # Errors
-    /// A payload that can't be encoded or is too large (nothing was sent), or a database that can't be
-    /// reached: [`Error::outcome_known`] tells whether the message may be stored all the same.
-    ///
-    /// # Cancellation
-    /// A dropped call's message may or may not be appended.
-    pub async fn produce(&self, payload: &S) -> Result<MessageId, Error> {
-        self.grouping.produce(encode(payload, None)?).await
-    }
-
-    /// As [`Producer::produce`], with headers.
-    ///
-    /// # Errors
-    /// As [`Producer::produce`].
-    ///
-    /// # Cancellation
-    /// As [`Producer::produce`].
-    pub async fn produce_with(&self, payload: &S, headers: &Headers) -> Result<MessageId, Error> {
-        self.grouping.produce(encode(payload, Some(headers))?).await
-    }
-
-    /// Appends all of `payloads` or none; the ids come in their order. Durable when it returns.
-    ///
-    /// # Errors
-    /// As [`Producer::produce`]; an error about a payload names its place in the batch.
-    ///
-    /// # Cancellation
-    /// A dropped call's messages are all appended, or none is.
-    pub async fn produce_batch<'a>(&self, payloads: impl IntoIterator<Item = &'a S>) -> Result<Vec<MessageId>, Error> {
-        let messages = encode_all(payloads)?;
-        if messages.is_empty() {
-            return Ok(Vec::new());
-        }
-        let codec = Codec::Json.number();
-        let ids = self.client.inner.store.message_produce(self.stream, S::VERSION, codec, &messages).await?;
-        self.client.inner.hub.produced(self.stream);
-        Ok(ids)
-    }
-
-    /// Appends `payload` in the caller's transaction: it becomes visible when that commits, together with the
-    /// caller's own rows, and never if it rolls back. On SQLite begin the transaction with
-    /// `begin_with("begin immediate")`: a deferred one fails when it turns to writing.
-    ///
-    /// # Errors
-    /// As [`Producer::produce`]; roll back after one.
-    ///
-    /// # Cancellation
-    /// Roll the transaction back after a dropped call.
-    pub async fn produce_in(&self, tx: &mut sqlx::Transaction<'_, Db>, payload: &S) -> Result<MessageId, Error> {
-        let ids = self.append_in(tx, &[encode(payload, None)?]).await?;
-        ids.first().copied().ok_or_else(|| Error::new(Kind::Database, "SQLS-0197", "the insert answered no id"))
-    }
-
-    /// As [`Producer::produce_in`], with headers.
-    ///
-    /// # Errors
-    /// As [`Producer::produce_in`].
-    pub async fn produce_in_with(
-        &self,
-        tx: &mut sqlx::Transaction<'_, Db>,
-        payload: &S,
-        headers: &Headers,
-    ) -> Result<MessageId, Error> {
-        let ids = self.append_in(tx, &[encode(payload, Some(headers))?]).await?;
-        ids.first().copied().ok_or_else(|| Error::new(Kind::Database, "SQLS-0197", "the insert answered no id"))
-    }
-
-    /// As [`Producer::produce_in`], for several payloads; the ids come in their order.
-    ///
-    /// # Errors
-    /// As [`Producer::produce_in`].
-    pub async fn produce_batch_in<'a>(
-        &self,
-        tx: &mut sqlx::Transaction<'_, Db>,
-        payloads: impl IntoIterator<Item = &'a S>,
-    ) -> Result<Vec<MessageId>, Error> {
-        let messages = encode_all(payloads)?;
-        if messages.is_empty() {
-            return Ok(Vec::new());
-        }
-        self.append_in(tx, &messages).await
-    }
-
-    async fn append_in(
-        &self,
-        tx: &mut sqlx::Transaction<'_, Db>,
-        messages: &[NewMessage],
-    ) -> Result<Vec<MessageId>, Error> {
-        let inner = &self.client.inner;
-        let ids = Db::produce_in(&inner.backend, tx, self.stream, S::VERSION, Codec::Json.number(), messages).await?;
-        // Consumers that look now see that an id was drawn, and look again until the transaction has ended.
-        inner.hub.produced(self.stream);
-        Ok(ids)
-    }
-}
-
-fn encode_all<'a, S: Stream>(payloads: impl IntoIterator<Item = &'a S>) -> Result<Vec<NewMessage>, Error> {
-    let mut messages = Vec::new();
-    let mut bytes = 0;
-    for (place, payload) in payloads.into_iter().enumerate() {
-        let message = encode(payload, None).map_err(|err| err.at(format!("payload {place} of the batch")))?;
-        bytes += message.size();
-        messages.push(message);
-    }
-    if bytes > LARGEST_BATCH {
-        return Err(Error::new(
-            Kind::Message,
-            "SQLS-0210",
-            format!("the batch has {bytes} bytes; one insert carries at most {LARGEST_BATCH} - produce it in parts"),
-        ));
-    }
-    Ok(messages)
 }

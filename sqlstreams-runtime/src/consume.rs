@@ -21,6 +21,7 @@ use crate::migrate::BUILD;
 use crate::outcome::{BoxError, Outcome};
 use crate::register;
 use crate::store::Store;
+use crate::worker;
 
 mod binding;
 mod claim;
@@ -74,6 +75,7 @@ pub struct Consumer {
     concurrency: usize,
     lease: Duration,
     shutdown_within: Duration,
+    maintenance: bool,
 }
 
 type Registering = Pin<Box<dyn Future<Output = Result<StreamId, Error>> + Send>>;
@@ -116,6 +118,7 @@ impl Consumer {
             concurrency: 16,
             lease: Duration::from_secs(8),
             shutdown_within: Duration::from_secs(30),
+            maintenance: true,
         }
     }
 
@@ -159,6 +162,13 @@ impl Consumer {
     /// dropped and handed back; it spends no attempt.
     pub fn shutdown_within(mut self, longest: Duration) -> Self {
         self.shutdown_within = longest;
+        self
+    }
+
+    /// Whether this process takes its share of the installation's maintenance, as it does unless told otherwise.
+    /// Somebody must: without it delayed messages don't come, and idempotency keys are kept for ever.
+    pub fn maintenance(mut self, take_part: bool) -> Self {
+        self.maintenance = take_part;
         self
     }
 
@@ -213,6 +223,7 @@ impl Consumer {
             presence,
             tasks: JoinSet::new(),
             background: JoinSet::new(),
+            maintaining: self.maintenance.then(|| stop.child_token()),
             stop,
             shutdown_within: self.shutdown_within,
         };
@@ -276,12 +287,10 @@ impl Consumer {
                 presence::readable(declared.stream_name, declared.name, &versions, Some(&patterns(&declared.config)))
             })
             .collect();
-        let program = std::env::current_exe().ok();
-        let program = program.as_deref().and_then(|path| path.file_name()).and_then(|name| name.to_str());
         PresenceParams {
             id,
             build: BUILD,
-            process: format!("{} {}", program.unwrap_or("unknown"), std::process::id()),
+            process: crate::store::process(),
             readable: serde_json::Value::from(readable).to_string(),
             ttl: self.lease,
         }
@@ -326,6 +335,8 @@ struct Running {
     /// Heartbeat and listening: they end with `stop`, after everything is settled.
     background: JoinSet<()>,
     stop: CancellationToken,
+    /// Ends the workers, as soon as a shutdown begins.
+    maintaining: Option<CancellationToken>,
     shutdown_within: Duration,
 }
 
@@ -363,6 +374,9 @@ impl Running {
             given_up: Vec::new(),
         };
         self.background.spawn(heart.run(self.stop.clone()));
+        if let Some(stop) = self.maintaining.clone() {
+            self.background.spawn(worker::run(self.store.clone(), Arc::clone(hub), self.presence, stop));
+        }
         self.background.spawn(listen(self.store.clone(), Arc::clone(hub), self.stop.clone()));
     }
 
@@ -381,6 +395,9 @@ impl Running {
     }
 
     async fn shut_down(&mut self) {
+        if let Some(maintaining) = &self.maintaining {
+            maintaining.cancel();
+        }
         for session in &self.sessions {
             session.closing.raise();
             session.queued.notify_waiters();

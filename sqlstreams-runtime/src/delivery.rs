@@ -60,6 +60,12 @@ impl Delivery {
         self.message.created_at
     }
 
+    /// For when the message was scheduled; `None` for one that was not delayed. It entered the stream's log then or
+    /// a little later.
+    pub fn scheduled_at(&self) -> Option<Timestamp> {
+        self.message.scheduled_at
+    }
+
     /// Runs whose outcome was recorded before this one: 0 for the first.
     pub fn attempt(&self) -> u32 {
         self.attempts

@@ -13,6 +13,8 @@ pub enum Kind {
     Busy,
     /// A transaction collided with another one and was rolled back.
     Conflict,
+    /// The client's options don't fit what stands between it and the database.
+    Configuration,
     /// A declaration contradicts what is stored, or another build's.
     Declaration,
     /// The installation is missing, or its migrations don't fit this build.

@@ -30,6 +30,15 @@ integer_identity! {
     /// A registered consumer group.
     GroupId
 }
+integer_identity! {
+    /// A message that waits for its time: by it the message can be cancelled. When it enters its stream's log it
+    /// gets a [`MessageId`].
+    DelayedId
+}
+integer_identity! {
+    /// A maintenance task of one stream or one group.
+    WorkerId
+}
 
 macro_rules! token_identity {
     ($(#[$doc:meta])* $name:ident) => {
@@ -61,6 +70,14 @@ token_identity! {
     /// One consuming process.
     PresenceId
 }
+token_identity! {
+    /// Proof that a process runs a worker. Minted by the process, so that an election whose answer was lost shows.
+    WorkerToken
+}
+
+/// Sixteen bytes of a hash: of an idempotency key, or of a payload. What was hashed is not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest(pub [u8; 16]);
 
 /// A stream's name, checked against the naming rules.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -3,12 +3,13 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use bytes::Bytes;
 use sqlstreams_schema::{Route, SegmentProblem};
 use uuid::Uuid;
 
-use crate::identity::MessageId;
+use crate::identity::{Digest, MessageId};
 use crate::time::Timestamp;
 
 /// A payload type together with the stream that it travels on. Implemented by `#[derive(Stream)]`.
@@ -36,6 +37,15 @@ pub trait Stream:
 
     /// The message key of this payload; `None` for a stream without one.
     fn message_key(&self) -> Option<String>;
+
+    /// The field that is the idempotency key.
+    const IDEMPOTENCY_KEY: Option<&'static str> = None;
+
+    /// The idempotency key of this payload: of the messages with one, the stream takes the first. `None` for a
+    /// stream that declares none.
+    fn idempotency_key(&self) -> Option<String> {
+        None
+    }
 }
 
 /// A type whose values can stand between two dots of a routing key.
@@ -55,7 +65,7 @@ pub trait RouteSegment {
 /// A type whose values can be a message key.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can't be a message key",
-    label = "a field named in `key` needs a type that implements `MessageKey`",
+    label = "a field named in `key` or `idempotency_key` needs a type that implements `MessageKey`",
     note = "strings, integers and `Uuid` implement it; add `#[derive(MessageKey)]` to a newtype of your own; an `Option` can't be a key, since every message of a keyed stream has one"
 )]
 pub trait MessageKey {
@@ -170,6 +180,32 @@ impl NewMessage {
     }
 }
 
+/// When a message is to be delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deliver {
+    /// As soon as it is committed.
+    Now,
+    /// That much later, by the database's clock.
+    After(Duration),
+    /// At a time, by the database's clock; at once when it has passed.
+    At(Timestamp),
+}
+
+/// A message that is to be produced at most once, later, or both.
+#[derive(Clone, Debug)]
+pub struct ProduceItem {
+    /// The message.
+    pub message: NewMessage,
+    /// The hash of its idempotency key.
+    pub key: Option<Digest>,
+    /// The hash of its payload, which tells whether another message with the same key is the same.
+    pub payload_hash: Digest,
+    /// When it is to be delivered.
+    pub deliver: Deliver,
+    /// How long its key counts, from when it is to be delivered.
+    pub keep: Duration,
+}
+
 /// A message as the log holds it. Its `Debug` shows no payload and no headers.
 #[derive(Clone)]
 pub struct StoredMessage {
@@ -177,6 +213,8 @@ pub struct StoredMessage {
     pub id: MessageId,
     /// When the producing transaction began.
     pub created_at: Timestamp,
+    /// For when it was scheduled; `None` for a message that was not delayed.
+    pub scheduled_at: Option<Timestamp>,
     /// The payload's version.
     pub schema_version: u32,
     /// The payload's codec, as stored.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sqlstreams_schema::{GroupConfig, KeyPolicy, RetryPolicy, Shape, Start};
+use sqlstreams_schema::{GroupConfig, RetryPolicy, Shape, Start};
 
 use crate::backend::{GroupParams, GroupRow, StartParams, StreamParams};
 use crate::error::{Error, Kind};
@@ -103,16 +103,6 @@ pub(crate) async fn group(
     let declared = GroupName::new(name).map_err(|problem| {
         Error::new(Kind::Declaration, "SQLS-0309", format!("group name {name:?} is not usable: {problem}"))
     })?;
-    if config.keys == KeyPolicy::Exclusive {
-        return Err(Error::new(
-            Kind::Declaration,
-            "SQLS-0310",
-            format!(
-                "group \"{name}\" declares keys = \"{}\", which this version does not run yet - declare \"ordered\" or \"parallel\"",
-                config.keys.as_str()
-            ),
-        ));
-    }
     let params = GroupParams {
         stream,
         name: declared,

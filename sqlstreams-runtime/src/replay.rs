@@ -15,7 +15,7 @@ use crate::identity::{GroupId, MessageId, StreamId};
 use crate::store::Store;
 use crate::time::Timestamp;
 
-/// How long an ordered group's handlers may take to end before it is rewound.
+/// How long the handlers of a group whose messages exclude each other by key may take to end before it is rewound.
 const DRAIN: Duration = Duration::from_secs(30);
 /// How long a move forward waits for open transactions.
 const PROOF: Duration = Duration::from_secs(5);
@@ -90,7 +90,7 @@ pub struct RewindOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Drain {
-    /// An ordered group is drained for half a minute, another one is not.
+    /// An ordered or exclusive group is drained for half a minute, another one is not.
     #[default]
     ByKeys,
     /// The group starts nothing new, and is rewound when its handlers have ended; not at all when they take longer.
@@ -219,8 +219,7 @@ impl<G: Group> Replay<G> {
     /// A dropped call may or may not have moved the group. One that was draining leaves it paused until the time for
     /// draining is over.
     pub async fn rewind(&self, place: Place, options: RewindOptions) -> Result<Replayed, Error> {
-        let ordered = G::CONFIG.keys != KeyPolicy::Parallel;
-        if ordered && options.keep_dead_letters {
+        if G::CONFIG.keys == KeyPolicy::Ordered && options.keep_dead_letters {
             return Err(Error::new(
                 Kind::Declaration,
                 "SQLS-0522",
@@ -232,7 +231,7 @@ impl<G: Group> Replay<G> {
             ));
         }
         let drain = match options.drain {
-            Drain::ByKeys => ordered.then_some(DRAIN),
+            Drain::ByKeys => (G::CONFIG.keys != KeyPolicy::Parallel).then_some(DRAIN),
             Drain::Within(wait) => Some(wait),
             Drain::Force => None,
         };

@@ -9,11 +9,12 @@ use crate::backend::{
     AttemptRow, Backend, BindingParams, BindingRow, ClaimParams, ClaimRow, DeadLetterRow, DiscardScope, ExceptionRow,
     ExceptionSettleParams, ExceptionTakeParams, GroupParams, GroupRow, KeyGateParams, KeyGateRow, LaneMove, LaneParams,
     LaneReadParams, LeaseRow, LetterBatch, LetterCounts, LetterParams, LetterRow, PositionRow, PresenceParams,
-    ProgressParams, ReadParams, ReplayParams, ReplayRow, ReturnParams, SettleParams, StallCause, StreamParams,
-    StreamRow,
+    ProduceWithParams, ProducedRow, ProgressParams, PromoteParams, PromoteRow, ReadParams, ReplayParams, ReplayRow,
+    ReturnParams, SettleParams, StallCause, StreamParams, StreamRow, SweepParams, SweepRow, WorkerLookParams,
+    WorkerLookRow, WorkerNames, WorkerStateRow,
 };
 use crate::error::{Error, Recovery};
-use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
+use crate::identity::{DelayedId, GroupId, LeaseToken, MessageId, PresenceId, StreamId, WorkerId, WorkerToken};
 use crate::message::{NewMessage, StoredMessage};
 use crate::time::Timestamp;
 
@@ -27,6 +28,13 @@ impl Store {
     pub(crate) fn new(backend: Arc<dyn Backend>) -> Self {
         Self { backend }
     }
+}
+
+/// What a presence says of this process, for people.
+pub(crate) fn process() -> String {
+    let program = std::env::current_exe().ok();
+    let program = program.as_deref().and_then(|path| path.file_name()).and_then(|name| name.to_str());
+    format!("{} {}", program.unwrap_or("unknown"), std::process::id())
 }
 
 const REPEATS: u32 = 4;
@@ -81,6 +89,11 @@ port! {
     once "presence.renew" presence_renew(id: PresenceId, ttl: Duration) -> bool;
     idempotent "presence.leave" presence_leave(id: PresenceId) -> ();
     once "message.produce" message_produce(stream: StreamId, version: u32, codec: i16, messages: &[NewMessage]) -> Vec<MessageId>;
+    once "message.produce_with" message_produce_with(params: &ProduceWithParams<'_>) -> Vec<ProducedRow>;
+    once "delayed.cancel" delayed_cancel(stream: StreamId, id: DelayedId) -> bool;
+    idempotent "delayed.promote" delayed_promote(params: &PromoteParams) -> PromoteRow;
+    once "delayed.heads" delayed_heads(streams: &[StreamId]) -> Vec<(StreamId, DelayedId)>;
+    idempotent "idempotency.sweep" idempotency_sweep(params: &SweepParams) -> SweepRow;
     idempotent "message.read" message_read(params: &ReadParams) -> Vec<StoredMessage>;
     once "claim.take" claim_take(params: &ClaimParams) -> ClaimRow;
     idempotent "lease.find" lease_find(stream: StreamId, token: LeaseToken) -> Option<LeaseRow>;
@@ -92,6 +105,7 @@ port! {
     once "exception.take" exception_take(params: &ExceptionTakeParams) -> Vec<ExceptionRow>;
     idempotent "exception.settle" exception_settle(params: &ExceptionSettleParams) -> Vec<MessageId>;
     idempotent "key.gate" key_gate(params: &KeyGateParams) -> Vec<KeyGateRow>;
+    idempotent "key.ticket" key_ticket(stream: StreamId, group: GroupId, token: LeaseToken, message: MessageId) -> Option<i64>;
     idempotent "lane.read" lane_read(params: &LaneReadParams) -> Vec<StoredMessage>;
     once "lane.move" lane_move(lane: &LaneParams, to: &LaneMove) -> Option<i64>;
     once "lane.bury" lane_bury(lane: &LaneParams, error: &str, successor: Option<(MessageId, u32)>, held_to: i64) -> bool;
@@ -109,8 +123,14 @@ port! {
     once "delivery.append" delivery_append(stream: StreamId, token: LeaseToken, handled: &[MessageId]) -> ();
     idempotent "delivery.list" delivery_list(stream: StreamId, group: GroupId, message: MessageId, limit: i64) -> Vec<AttemptRow>;
     once "cursor.observe" cursor_observe(stream: StreamId, groups: &[GroupId]) -> ();
+    once "cursor.advance" cursor_advance(stream: StreamId, group: GroupId) -> bool;
     once "cursor.stall" cursor_stall(stream: StreamId, group: GroupId) -> Vec<StallCause>;
     idempotent "cursor.position" cursor_position(stream: StreamId, group: GroupId) -> PositionRow;
+    idempotent "worker.declare" worker_declare(names: WorkerNames) -> ();
+    once "worker.look" worker_look(params: &WorkerLookParams) -> WorkerLookRow;
+    once "worker.take" worker_take(owner: PresenceId, workers: &[(WorkerId, WorkerToken)], now: Option<Timestamp>) -> Vec<WorkerToken>;
+    idempotent "worker.list" worker_list(now: Option<Timestamp>) -> Vec<WorkerStateRow>;
+    idempotent "worker.target" worker_target(id: WorkerId, target: i32) -> bool;
     once "wake.send" wake_send(streams: &[StreamId]) -> ();
     once "wake.wait" wake_wait() -> Vec<StreamId>;
 }

@@ -12,6 +12,11 @@ impl Timestamp {
         Self(self.0.saturating_add(micros(duration)))
     }
 
+    /// The time `duration` before this one.
+    pub fn minus(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(micros(duration)))
+    }
+
     /// This time as the standard library's.
     pub fn to_system_time(self) -> SystemTime {
         let distance = Duration::from_micros(self.0.unsigned_abs());

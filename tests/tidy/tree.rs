@@ -76,6 +76,9 @@ fn walk(root: &Path, folder: &Path, found: &mut Vec<File>) {
             if name != "target" && name != ".git" && name != "wip" {
                 walk(root, &path, found);
             }
+        // In a worktree `.git` is a file.
+        } else if name == ".git" {
+            continue;
         } else if let Ok(text) = fs::read_to_string(&path) {
             let relative = path.strip_prefix(root).expect("a file lies below its root");
             let parts: Vec<_> = relative.iter().map(|part| part.to_string_lossy()).collect();

@@ -20,6 +20,7 @@ pub fn expand_stream(stream: &StreamDeclaration) -> TokenStream {
         None => quote!(#private::Option::None),
     };
     let message_key = expand_message_key(&private, stream.key.as_ref());
+    let idempotency_key = stream.idempotency_key.as_ref().map(|field| expand_idempotency_key(&private, field));
     let earlier = expand_earlier(stream);
     quote! {
         #[automatically_derived]
@@ -38,6 +39,8 @@ pub fn expand_stream(stream: &StreamDeclaration) -> TokenStream {
             fn message_key(&self) -> #private::Option<#private::String> {
                 #message_key
             }
+
+            #idempotency_key
         }
         #earlier
     }
@@ -145,6 +148,19 @@ fn expand_message_key(private: &TokenStream, key: Option<&FieldDeclaration>) -> 
     };
     let key = quote_spanned!(ty.span()=> <#ty as #private::MessageKey>::message_key(&self.#ident));
     quote!(#private::Option::Some(#key.into_owned()))
+}
+
+/// What a stream without one leaves to the trait.
+fn expand_idempotency_key(private: &TokenStream, field: &FieldDeclaration) -> TokenStream {
+    let name = field.name();
+    let key = expand_message_key(private, Some(field));
+    quote! {
+        const IDEMPOTENCY_KEY: #private::Option<&'static str> = #private::Option::Some(#name);
+
+        fn idempotency_key(&self) -> #private::Option<#private::String> {
+            #key
+        }
+    }
 }
 
 fn expand_earlier(stream: &StreamDeclaration) -> Option<TokenStream> {

@@ -30,6 +30,7 @@ fn stream_declaration() -> StreamDeclaration {
             ],
         }),
         key: Some(field("r#type")),
+        idempotency_key: Some(field("r#type")),
         from: Some(parse_quote!(v1::OrderPlaced)),
     }
 }
@@ -108,9 +109,10 @@ fn emitted_code_is_a_list_of_items() {
 
 #[test]
 fn a_declaration_without_route_and_key_emits_no_calls() {
-    let plain = StreamDeclaration { route: None, key: None, from: None, ..stream_declaration() };
+    let plain = StreamDeclaration { route: None, key: None, idempotency_key: None, from: None, ..stream_declaration() };
     let text = stream::expand_stream(&plain).to_string();
     assert!(!text.contains("RouteSegment") && !text.contains("MessageKey"), "{text}");
+    assert!(!text.contains("IDEMPOTENCY_KEY"), "the trait says that there is none: {text}");
     assert!(text.contains("Route :: NONE"), "{text}");
 }
 

@@ -9,12 +9,15 @@ use sqlstreams_schema::DeliveryLog;
 use crate::error::Error;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 use crate::error::Kind;
-use crate::identity::{GroupId, GroupName, LeaseToken, MessageId, PresenceId, StreamId, StreamName};
+use crate::identity::{
+    DelayedId, GroupId, GroupName, LeaseToken, MessageId, PresenceId, StreamId, StreamName, WorkerId, WorkerToken,
+};
 use crate::message::{NewMessage, StoredMessage};
 use crate::time::Timestamp;
 
 mod delivery;
 mod letter;
+mod options;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 mod replay;
@@ -22,6 +25,11 @@ mod replay;
 pub mod sqlite;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) mod template;
+mod workers;
+
+pub(crate) use options::KEY_HELD;
+pub use options::{FirstRow, ProduceWithParams, ProducedRow, PromoteParams, PromoteRow, SweepParams, SweepRow};
+pub use workers::{WorkerLookParams, WorkerLookRow, WorkerNames, WorkerRow, WorkerStateRow};
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use delivery::logged;
@@ -337,6 +345,11 @@ pub enum ExceptionNext {
     Done,
     /// Unhandled: ready at once, nothing counted.
     Return,
+    /// Unhandled: ready later, nothing counted.
+    Wait {
+        /// How long from now.
+        after: Duration,
+    },
 }
 
 /// The end of one range lease that is not clean.
@@ -418,17 +431,33 @@ pub struct KeyGateParams {
     pub group: GroupId,
     /// Leases whose messages the caller lines up itself.
     pub own: Vec<LeaseToken>,
-    /// Each key with the low end of the range that asks.
-    pub keys: Vec<(String, i64)>,
+    /// Who asks.
+    pub keys: Vec<KeyAsk>,
 }
 
-/// What keeps a key's message from starting, both as of one moment.
+/// A message, or the messages of one key in a range, that want to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyAsk {
+    /// The key.
+    pub key: String,
+    /// The low end of the range, or the ticket of a message in trouble.
+    pub low: i64,
+    /// The message in trouble.
+    pub message: Option<MessageId>,
+}
+
+/// What keeps a key's message from starting, all as of one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyGateRow {
     /// The key has a lane.
     pub laned: bool,
-    /// A lower range of another owner holds a message of the key that is not known to be handled.
+    /// The lane is being run.
+    pub lane_runs: bool,
+    /// A lower range of another owner holds a message of the key that is not known to be handled, or another message
+    /// of the key has a lower ticket.
     pub busy: bool,
+    /// Another message of the key has a ticket, whichever.
+    pub ticketed: bool,
 }
 
 /// A lane that the caller took: the key's row in the exception queue.
@@ -585,6 +614,25 @@ pub trait Backend: Send + Sync + 'static {
         messages: &[NewMessage],
     ) -> Result<Vec<MessageId>, Error>;
 
+    /// Appends messages to the log, or puts them with the delayed ones until they are due, and stores their
+    /// idempotency keys; what was produced before with a key is answered instead. The new ones are stored all or
+    /// nothing, durable when it returns; ids in the order of the messages. With keys alone idempotent, but the
+    /// second answer says that they are duplicates.
+    async fn message_produce_with(&self, params: &ProduceWithParams<'_>) -> Result<Vec<ProducedRow>, Error>;
+
+    /// Takes a delayed message back, together with its idempotency key; false when it was not there any more.
+    /// Durable. Idempotent, but the second answer is false.
+    async fn delayed_cancel(&self, stream: StreamId, id: DelayedId) -> Result<bool, Error>;
+
+    /// Moves delayed messages that are due into the log, in the order of their times. Idempotent.
+    async fn delayed_promote(&self, params: &PromoteParams) -> Result<PromoteRow, Error>;
+
+    /// The newest delayed id that was drawn in each of `streams`, for those that have one. Idempotent.
+    async fn delayed_heads(&self, streams: &[StreamId]) -> Result<Vec<(StreamId, DelayedId)>, Error>;
+
+    /// Removes idempotency keys that expired. Idempotent.
+    async fn idempotency_sweep(&self, params: &SweepParams) -> Result<SweepRow, Error>;
+
     /// Reads a claimed range by id, in id order. Idempotent.
     async fn message_read(&self, params: &ReadParams) -> Result<Vec<StoredMessage>, Error>;
 
@@ -640,6 +688,18 @@ pub trait Backend: Send + Sync + 'static {
     /// What keeps each of these keys from running, in their order. Idempotent.
     async fn key_gate(&self, params: &KeyGateParams) -> Result<Vec<KeyGateRow>, Error>;
 
+    /// Gives a message in trouble that was taken with `token` its place among the ranges of a keyed group: it goes after
+    /// those that are claimed by now, and before all later ones. Answers the place. `None` when a claim was in the way -
+    /// ask again - or when the caller does not own the message any more. Durable. Idempotent; a repeated call moves it
+    /// back.
+    async fn key_ticket(
+        &self,
+        stream: StreamId,
+        group: GroupId,
+        token: LeaseToken,
+        message: MessageId,
+    ) -> Result<Option<i64>, Error>;
+
     /// Reads messages of a lane, in id order. Idempotent.
     async fn lane_read(&self, params: &LaneReadParams) -> Result<Vec<StoredMessage>, Error>;
 
@@ -671,6 +731,10 @@ pub trait Backend: Send + Sync + 'static {
     /// Observes the producers that are running now, so that later claims of these groups can pass the head when they
     /// have ended, whatever else runs. Idempotent.
     async fn cursor_observe(&self, stream: StreamId, groups: &[GroupId]) -> Result<(), Error>;
+
+    /// Moves the stored `committed` of the group up to where everything is settled; false when there was nothing
+    /// to move, or a claim was in the way. Idempotent.
+    async fn cursor_advance(&self, stream: StreamId, group: GroupId) -> Result<bool, Error>;
 
     /// Who keeps the group from passing ids now. Idempotent.
     async fn cursor_stall(&self, stream: StreamId, group: GroupId) -> Result<Vec<StallCause>, Error>;
@@ -727,6 +791,28 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Makes room ahead of the producers; answers the first id without room, if there is such a bound. Idempotent.
     async fn partition_ensure(&self, stream: StreamId) -> Result<Option<MessageId>, Error>;
+
+    /// Stores the workers of every stream and group that are not stored yet; others stay as they are, also when
+    /// they are suspended. Idempotent; durable.
+    async fn worker_declare(&self, names: WorkerNames) -> Result<(), Error>;
+
+    /// What a process has to do about workers. Idempotent.
+    async fn worker_look(&self, params: &WorkerLookParams) -> Result<WorkerLookRow, Error>;
+
+    /// Takes workers for a process that is present, each with its token, unless others hold them; answers the tokens
+    /// that hold. A held worker is free when its owner's presence ends. Idempotent.
+    async fn worker_take(
+        &self,
+        owner: PresenceId,
+        workers: &[(WorkerId, WorkerToken)],
+        now: Option<Timestamp>,
+    ) -> Result<Vec<WorkerToken>, Error>;
+
+    /// Every worker, with how many processes run it. Idempotent.
+    async fn worker_list(&self, now: Option<Timestamp>) -> Result<Vec<WorkerStateRow>, Error>;
+
+    /// Sets how many processes run a worker: 0 suspends it. False when it is not there. Idempotent; durable.
+    async fn worker_target(&self, id: WorkerId, target: i32) -> Result<bool, Error>;
 
     /// Tells other processes that `streams` have new messages. A hint. Idempotent.
     async fn wake_send(&self, streams: &[StreamId]) -> Result<(), Error>;

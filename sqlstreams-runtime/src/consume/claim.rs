@@ -142,8 +142,8 @@ impl Claimer {
         let session = &self.session;
         // Lost ranges among those that are being read are found when they are there.
         while self.reading.oldest().await? {}
-        if session.is_ordered() {
-            // Lanes: a lost one is only found by its next move.
+        if session.keys().is_some() {
+            // Lost lanes and messages in trouble are only found by their next move.
             session.drop_exceptions();
         }
         while let Err(err) = presence::report(session).await {

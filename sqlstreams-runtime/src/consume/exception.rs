@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
 use super::dispatch::{dispatch, rest};
+use super::gate;
 use super::lane;
 use super::session::Session;
 use super::settle::exception;
@@ -164,6 +165,9 @@ async fn step(
 async fn run_one(session: &Arc<Session>, token: LeaseToken, row: ExceptionRow) {
     // Taken before the wait for a permit: what is lost meanwhile is not started.
     let dropped = session.exceptions_dropped();
+    if row.held_to.is_none() && !gate::turn(session, token, &row, &dropped).await {
+        return record(session, token, returned(row.id)).await;
+    }
     let permit = tokio::select! {
         biased;
         () = session.closing.raised() => None,
@@ -177,6 +181,10 @@ async fn run_one(session: &Arc<Session>, token: LeaseToken, row: ExceptionRow) {
         None => returned(row.id),
         Some(_) => handle(session, row, &dropped).await,
     };
+    record(session, token, exception).await;
+}
+
+async fn record(session: &Arc<Session>, token: LeaseToken, exception: ExceptionParams) {
     let (id, next) = (exception.message, exception.next.clone());
     let params = ExceptionSettleParams {
         stream: session.stream,

@@ -9,8 +9,10 @@ use bytes::Bytes;
 use super::keys::{Entry, Gate};
 use super::range::Range;
 use super::session::{Session, Slot};
-use crate::backend::KeyGateParams;
-use crate::error::{Error, Recovery};
+use super::signal::Signal;
+use crate::backend::{ExceptionRow, KeyAsk, KeyGateParams, KeyGateRow};
+use crate::error::{Error, Kind, Recovery};
+use crate::identity::{LeaseToken, MessageId};
 use crate::outcome::Verdict;
 
 const AFTER_ERROR: Duration = Duration::from_millis(250);
@@ -84,12 +86,12 @@ async fn ask(session: &Session, keys: Vec<(Bytes, i64)>) -> Result<Vec<(Bytes, i
         stream: session.stream,
         group: session.group,
         own: session.open_ranges().iter().map(|range| range.lease.token).collect(),
-        keys: keys.iter().map(|(key, low)| (text(key), *low)).collect(),
+        keys: keys.iter().map(|(key, low)| KeyAsk { key: text(key), low: *low, message: None }).collect(),
     };
     loop {
         match session.store.key_gate(&params).await {
             Ok(rows) => {
-                let gate = |row: &crate::backend::KeyGateRow| Gate { laned: row.laned, busy: row.busy };
+                let gate = |row: &KeyGateRow| Gate { laned: row.laned, busy: row.busy };
                 return Ok(keys.into_iter().zip(&rows).map(|((key, low), row)| (key, low, gate(row))).collect());
             }
             Err(err) if err.recovery() == Recovery::Permanent || session.closing.is_raised() => return Err(err),
@@ -135,4 +137,62 @@ pub(crate) async fn run(session: Arc<Session>) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Lines a message in trouble up, outside any lane, with the ranges of a keyed group, and waits for its turn. False when
+/// the session closes, the message is lost, or the database does not answer: then it goes back.
+pub(crate) async fn turn(session: &Session, token: LeaseToken, row: &ExceptionRow, dropped: &Signal) -> bool {
+    let (Some(_), Some(key)) = (session.keys(), row.message_key.as_ref()) else { return true };
+    let waiting = async {
+        let low = ticket(session, token, row.id).await?;
+        wait(session, KeyAsk { key: key.clone(), low, message: Some(row.id) }).await
+    };
+    tokio::select! {
+        biased;
+        () = session.closing.raised() => false,
+        () = dropped.raised() => false,
+        turn = waiting => match turn {
+            Ok(turn) => turn,
+            Err(err) => {
+                tracing::warn!(stream = %session.stream_name, group = %session.group_name, error = %err,
+                    "lining a message in trouble up; trying again later");
+                false
+            }
+        },
+    }
+}
+
+/// A claim that is in the way is over soon; a message that is lost never gets a ticket.
+const TICKET_TRIES: u32 = 20;
+
+async fn ticket(session: &Session, token: LeaseToken, message: MessageId) -> Result<i64, Error> {
+    for _ in 0..TICKET_TRIES {
+        if let Some(ticket) = session.store.key_ticket(session.stream, session.group, token, message).await? {
+            return Ok(ticket);
+        }
+        tokio::time::sleep(Duration::from_millis(rand::random_range(1..=5))).await;
+    }
+    Err(Error::new(Kind::Busy, "SQLS-0324", "claims kept a message in trouble from being lined up"))
+}
+
+/// Asks until nothing of the key is before the message. This process's own ranges count like those of others: what they
+/// handled is known when they are settled.
+async fn wait(session: &Session, ask: KeyAsk) -> Result<bool, Error> {
+    let params = KeyGateParams { stream: session.stream, group: session.group, own: Vec::new(), keys: vec![ask] };
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let rows = session.store.key_gate(&params).await?;
+        if rows.iter().all(|row| !row.busy && !row.lane_runs) {
+            return Ok(true);
+        }
+        tokio::time::sleep(pause.mul_f64(rand::random_range(0.7..1.3))).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Whether another message of the lane's key, outside the lane, was lined up and may be running.
+pub(crate) async fn is_ticketed(session: &Session, key: &str, at: MessageId) -> Result<bool, Error> {
+    let ask = KeyAsk { key: key.to_owned(), low: 0, message: Some(at) };
+    let params = KeyGateParams { stream: session.stream, group: session.group, own: Vec::new(), keys: vec![ask] };
+    Ok(session.store.key_gate(&params).await?.iter().any(|row| row.ticketed))
 }

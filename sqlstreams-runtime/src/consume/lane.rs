@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::dispatch::{dispatch, rest};
 use super::exception::MAX_KILLS;
+use super::gate;
 use super::session::Session;
 use super::signal::Signal;
 use crate::backend::{ExceptionNext, ExceptionRow, LaneMove, LaneParams, LaneReadParams};
@@ -18,6 +19,8 @@ const PAGE: i64 = 100;
 /// Pages until other messages in trouble get their turn.
 const PAGES: usize = 10;
 const AFTER_ERROR: Duration = Duration::from_millis(200);
+/// When a lane looks again that lets another message of its key go first.
+const AFTER_TICKET: Duration = Duration::from_millis(30);
 
 /// A lane that this process runs.
 struct Lane<'a> {
@@ -71,6 +74,12 @@ pub(crate) async fn run(session: &Arc<Session>, token: LeaseToken, row: Exceptio
 impl Lane<'_> {
     async fn turn(&mut self, row: ExceptionRow, dropped: &Signal) -> Result<(), Error> {
         self.bindings = self.session.bindings_of_claim().await?;
+        if gate::is_ticketed(self.session, &self.key, self.at).await? {
+            // A redriven message of the key: both are marked by now, so that one of them sees the other.
+            let after = AFTER_TICKET.mul_f64(rand::random_range(0.5..1.5));
+            let to = LaneMove { to: self.at, schema_version: 0, next: Some(ExceptionNext::Wait { after }) };
+            return self.session.store.lane_move(&self.params(), &to).await.map(drop);
+        }
         let mut last = row.id.0;
         if matches!(self.head(row, dropped).await?, Step::Over) {
             return Ok(());

@@ -218,7 +218,7 @@ pub(crate) async fn report(session: &Arc<Session>) -> Result<(), Error> {
             any_lost = true;
         }
     }
-    if any_lost && session.is_ordered() {
+    if any_lost && session.keys().is_some() {
         // As when the group was rewound, and its lanes with it: a lost one is only found by its next move.
         session.drop_exceptions();
     }

@@ -179,6 +179,7 @@ mod tests {
 
     fn message(id: i64) -> StoredMessage {
         StoredMessage {
+            scheduled_at: None,
             id: MessageId(id),
             created_at: Timestamp(0),
             schema_version: 1,

@@ -177,7 +177,7 @@ impl Counts {
             ExceptionNext::Retry { .. } => (&self.retried, 1),
             ExceptionNext::Later { .. } => (&self.delayed, 2),
             ExceptionNext::Dead { .. } => (&self.dead, 3),
-            ExceptionNext::Return => return,
+            ExceptionNext::Return | ExceptionNext::Wait { .. } => return,
         };
         count.fetch_add(1, Ordering::Relaxed);
         self.metrics[metric].increment(1);

@@ -7,6 +7,8 @@ use crate::message::{Headers, NewMessage, Stream};
 
 /// Larger messages belong in an object store, with their address in the stream.
 pub(crate) const LARGEST_MESSAGE: usize = 16 * 1024 * 1024;
+/// What fits an index.
+const LONGEST_KEY: usize = 1000;
 /// What one insert may carry.
 pub(crate) const LARGEST_BATCH: usize = 256 * 1024 * 1024;
 
@@ -25,8 +27,8 @@ pub(crate) fn encode<S: Stream>(payload: &S, headers: Option<&Headers>) -> Resul
     check_text(PAYLOAD, S::NAME, &text)?;
     let routing_key = payload.routing_key().map_err(|err| Error::new(Kind::Message, "SQLS-0203", err.to_string()))?;
     let message_key = payload.message_key();
-    check_key(S::NAME, "routing key", routing_key.as_deref())?;
-    check_key(S::NAME, "message key", message_key.as_deref())?;
+    check_key(S::NAME, "routing key", routing_key.as_deref(), LONGEST_KEY)?;
+    check_key(S::NAME, "message key", message_key.as_deref(), LONGEST_KEY)?;
     let headers = headers.filter(|headers| !headers.is_empty()).map(|headers| encode_headers(S::NAME, headers));
     let message = NewMessage { payload: text, routing_key, message_key, headers: headers.transpose()? };
     if message.size() > LARGEST_MESSAGE {
@@ -52,18 +54,19 @@ fn refuse(what: &str, stream: &str, code: &'static str, why: String) -> Error {
     Error::new(Kind::Message, code, format!("the {what} for stream \"{stream}\" can't be produced: {why}"))
 }
 
-fn check_key(stream: &str, what: &str, key: Option<&str>) -> Result<(), Error> {
+/// Refuses a key that a database can't store, or that is longer than `longest` bytes.
+pub(crate) fn check_key(stream: &str, what: &str, key: Option<&str>, longest: usize) -> Result<(), Error> {
     match key {
         Some(key) if key.contains('\0') => Err(Error::new(
             Kind::Message,
             "SQLS-0206",
             format!("the {what} of a message for stream \"{stream}\" holds U+0000, which Postgres can't store"),
         )),
-        Some(key) if key.len() > 1000 => Err(Error::new(
+        Some(key) if key.len() > longest => Err(Error::new(
             Kind::Message,
             "SQLS-0207",
             format!(
-                "the {what} of a message for stream \"{stream}\" has {} bytes; at most 1000 fit an index",
+                "the {what} of a message for stream \"{stream}\" has {} bytes; it may have {longest} at most",
                 key.len()
             ),
         )),

@@ -1,7 +1,8 @@
-//! A group's position, and what keeps it from moving: `cursor_observe`, `cursor_stall`, `cursor_position`.
+//! A group's position, and what keeps it from moving: `cursor_observe`, `cursor_advance`, `cursor_stall`,
+//! `cursor_position`.
 
 use sqlstreams_runtime::backend::{ExceptionNext, ReturnParams, SettleParams};
-use sqlstreams_runtime::identity::{GroupId, LeaseToken};
+use sqlstreams_runtime::identity::{GroupId, LeaseToken, StreamId};
 use sqlx::AssertSqlSafe;
 
 use crate::harness::{self, Installation, claim_params, code, message, on_both, retry, settle_params, trouble};
@@ -9,6 +10,10 @@ use crate::harness::{self, Installation, claim_params, code, message, on_both, r
 on_both! {
     observe_changes_nothing_when_there_is_nothing_to_pass,
     observe_of_a_missing_group_is_no_error,
+    advance_follows_what_is_settled,
+    advance_stops_below_what_is_in_trouble_or_parked,
+    advance_beside_claims_hands_out_every_id_once,
+    advance_of_a_missing_group_is_no_error,
     stall_names_nobody_when_nobody_produces,
     position_of_a_new_group_is_its_start,
     position_follows_claims_and_settlements,
@@ -41,6 +46,125 @@ async fn observe_of_a_missing_group_is_no_error(installation: &Installation) {
     let stream = installation.stream("events").await;
     installation.produce(stream, 1).await;
     installation.backend.cursor_observe(stream, &[GroupId(77)]).await.expect("an answer");
+}
+
+async fn committed(installation: &Installation, stream: StreamId) -> i64 {
+    let cursor = installation.table_of("consumer_group_cursor", stream);
+    installation.number(&format!("select committed from {cursor} order by seq desc limit 1")).await
+}
+
+async fn advance(installation: &Installation, stream: StreamId, group: GroupId) -> bool {
+    installation.backend.cursor_advance(stream, group).await.expect("an answer")
+}
+
+async fn advance_follows_what_is_settled(installation: &Installation) {
+    let stream = installation.stream("events").await;
+    let group = installation.group(stream, "readers").await;
+    let presence = installation.presence().await;
+    installation.produce(stream, 10).await;
+    assert!(!advance(installation, stream, group).await, "nothing is claimed");
+    let (first, _) = installation.claim(stream, group, presence, 4).await;
+    let (second, _) = installation.claim(stream, group, presence, 4).await;
+    assert!(!advance(installation, stream, group).await, "nothing is settled");
+    let settle = async |token| installation.backend.lease_settle(&settle_params(stream, token)).await.expect("an end");
+    settle(second).await;
+    assert!(!advance(installation, stream, group).await, "the first range is open");
+    settle(first).await;
+    assert!(advance(installation, stream, group).await);
+    assert_eq!(committed(installation, stream).await, 8);
+    assert!(!advance(installation, stream, group).await, "there is no more");
+    let position = installation.backend.cursor_position(stream, group).await.expect("a position");
+    assert_eq!((position.claimed, position.settled), (8, 8));
+    let (_, row) = installation.claim(stream, group, presence, 4).await;
+    assert_eq!((row.low, row.high), (8, 10), "the claims go on");
+}
+
+async fn advance_stops_below_what_is_in_trouble_or_parked(installation: &Installation) {
+    let stream = installation.stream("events").await;
+    let group = installation.group(stream, "readers").await;
+    let presence = installation.presence().await;
+    installation.produce(stream, 10).await;
+    let (token, _) = installation.claim(stream, group, presence, 10).await;
+    let mut params = settle_params(stream, token);
+    params.exceptions.push(trouble(3, ExceptionNext::Dead { error: "no".to_owned() }));
+    params.exceptions.push(trouble(5, retry(std::time::Duration::ZERO)));
+    params.parked.push((2, 7, 9));
+    assert!(installation.backend.lease_settle(&params).await.expect("an end"));
+    assert!(advance(installation, stream, group).await);
+    assert_eq!(committed(installation, stream).await, 4, "a dead letter holds nothing up, a retry does");
+    let exceptions = installation.table_of("exception_queue", stream);
+    installation.execute(&format!("delete from {exceptions} where message_id = 5")).await;
+    assert!(advance(installation, stream, group).await);
+    assert_eq!(committed(installation, stream).await, 7, "the parked range is above");
+    // A message below that is made ready again moves nothing back.
+    installation.execute(&format!("update {exceptions} set status = 'ready' where message_id = 3")).await;
+    assert!(!advance(installation, stream, group).await);
+    installation.execute(&format!("delete from {}", installation.table_of("parked_range", stream))).await;
+    assert!(advance(installation, stream, group).await);
+    assert_eq!(committed(installation, stream).await, 10);
+}
+
+async fn advance_beside_claims_hands_out_every_id_once(installation: &Installation) {
+    let stream = installation.stream("events").await;
+    let group = installation.group(stream, "readers").await;
+    let presence = installation.presence().await;
+    installation.produce(stream, 200).await;
+    let advancing = {
+        let backend = installation.another().await;
+        tokio::spawn(async move {
+            let mut moves = 0;
+            while moves < 20 {
+                moves += u32::from(backend.cursor_advance(stream, group).await.expect("an answer"));
+                tokio::task::yield_now().await;
+            }
+        })
+    };
+    let mut reached = 0;
+    while reached < 200 {
+        let (token, row) = installation.claim(stream, group, presence, 2).await;
+        assert_eq!(row.low, reached, "no id is left out or handed out twice");
+        reached = row.high;
+        installation.backend.lease_settle(&settle_params(stream, token)).await.expect("an end");
+    }
+    while !advancing.is_finished() {
+        installation.produce(stream, 1).await;
+        let (token, _) = installation.claim(stream, group, presence, 2).await;
+        installation.backend.lease_settle(&settle_params(stream, token)).await.expect("an end");
+    }
+    advancing.await.expect("no panic");
+    advance(installation, stream, group).await;
+    let position = installation.backend.cursor_position(stream, group).await.expect("a position");
+    assert_eq!(committed(installation, stream).await, position.claimed);
+}
+
+async fn advance_of_a_missing_group_is_no_error(installation: &Installation) {
+    let stream = installation.stream("events").await;
+    assert!(!advance(installation, stream, GroupId(77)).await);
+}
+
+/// A rewind between the look and the move would be undone: the version that is locked must be the one that was seen.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn advance_leaves_a_version_alone_that_another_replaces() {
+    let installation = harness::postgres().await;
+    let stream = installation.stream("events").await;
+    let group = installation.group(stream, "readers").await;
+    let presence = installation.presence().await;
+    installation.produce(stream, 10).await;
+    let (token, _) = installation.claim(stream, group, presence, 10).await;
+    installation.backend.lease_settle(&settle_params(stream, token)).await.expect("an end");
+    let cursor = installation.table_of("consumer_group_cursor", stream);
+    let mut rewind = installation.pool().begin().await.expect("a transaction");
+    let steps = format!(
+        "insert into {cursor} (consumer_group_id, seq, epoch, claimed, committed, proven_head)
+         select consumer_group_id, seq + 1, epoch + 1, 2, 2, proven_head from {cursor};
+         delete from {cursor} where epoch = 0"
+    );
+    sqlx::raw_sql(AssertSqlSafe(steps)).execute(&mut *rewind).await.expect("a rewind");
+    let moved = tokio::time::timeout(harness::PATIENCE, advance(&installation, stream, group)).await;
+    assert!(!moved.expect("it waits for nobody"));
+    rewind.commit().await.expect("a commit");
+    assert_eq!(committed(&installation, stream).await, 2);
+    assert!(!advance(&installation, stream, group).await);
 }
 
 /// An old transaction that has written, but not to the stream, holds back every snapshot's xmin.

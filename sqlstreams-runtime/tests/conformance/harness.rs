@@ -7,12 +7,13 @@ use sqlstreams_runtime::backend::postgres::PostgresBackend;
 use sqlstreams_runtime::backend::sqlite::SqliteBackend;
 use sqlstreams_runtime::backend::{
     Backend, ClaimParams, ClaimRow, DeadLetterFilter, ExceptionNext, ExceptionParams, GroupParams, LetterParams,
-    PresenceParams, ReadParams, SettleParams, StartParams, StreamParams,
+    PresenceParams, ProduceWithParams, ProducedRow, PromoteParams, PromoteRow, ReadParams, SettleParams, StartParams,
+    StreamParams,
 };
-use sqlstreams_runtime::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
-use sqlstreams_runtime::message::{NewMessage, StoredMessage};
+use sqlstreams_runtime::identity::{DelayedId, Digest, GroupId, LeaseToken, MessageId, PresenceId, StreamId};
+use sqlstreams_runtime::message::{Deliver, NewMessage, ProduceItem, StoredMessage};
 use sqlstreams_runtime::schema::DeliveryLog;
-use sqlstreams_runtime::{Error, GroupName, StreamName};
+use sqlstreams_runtime::{Error, GroupName, StreamName, Timestamp};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, PgPool, SqliteConnection};
 
@@ -23,6 +24,8 @@ use crate::support::database::{Database, SqliteFile, fresh_database, fresh_datab
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a presence lasts that must not expire during a test.
 pub const LONG: Duration = Duration::from_secs(3600);
+/// How long a test's idempotency keys are kept.
+pub const DAY: Duration = Duration::from_secs(86_400);
 /// The schema of a Postgres installation.
 pub const SCHEMA: &str = "sqlstreams";
 /// The beginning of a SQLite installation's table names.
@@ -296,6 +299,27 @@ impl Installation {
         claim_on(&*self.backend, stream, group, presence, width).await
     }
 
+    /// Appends messages with options.
+    pub async fn produce_with(&self, stream: StreamId, messages: &[ProduceItem]) -> Vec<ProducedRow> {
+        let produced = self.backend.message_produce_with(&produce_with(stream, messages)).await;
+        produced.expect("messages with options can be produced")
+    }
+
+    /// Puts one message aside.
+    pub async fn delay(&self, stream: StreamId, item: ProduceItem) -> DelayedId {
+        match self.produce_with(stream, &[item]).await[..] {
+            [ProducedRow::Delayed { id, .. }] => id,
+            ref other => panic!("the message does not wait: {other:?}"),
+        }
+    }
+
+    /// Moves what is due that much later into the log.
+    pub async fn promote_in(&self, stream: StreamId, later: Duration) -> PromoteRow {
+        let now = Some(Timestamp(self.now().await).plus(later));
+        let params = PromoteParams { stream, since: None, limit: 500, now };
+        self.backend.delayed_promote(&params).await.expect("delayed messages can be promoted")
+    }
+
     /// Reads the range (low, high] whole, of version 1.
     pub async fn read(&self, stream: StreamId, low: i64, high: i64) -> Vec<StoredMessage> {
         self.backend.message_read(&read_params(stream, low, high)).await.expect("a range can be read")
@@ -424,9 +448,35 @@ pub fn message(number: usize) -> NewMessage {
     NewMessage { payload: format!(r#"{{"n": {number}}}"#), routing_key: None, message_key: None, headers: None }
 }
 
+/// A small message with a message key.
+pub fn keyed(key: &str, number: usize) -> NewMessage {
+    NewMessage { message_key: Some(key.to_owned()), ..message(number) }
+}
+
 /// A small message with a routing key.
 pub fn routed(key: &str) -> NewMessage {
     NewMessage { routing_key: Some(key.to_owned()), ..message(0) }
+}
+
+/// A small message `{"n": number}` with an idempotency key, or without.
+pub fn item(key: Option<u8>, number: usize) -> ProduceItem {
+    ProduceItem {
+        message: message(number),
+        key: key.map(|key| Digest([key; 16])),
+        payload_hash: Digest([u8::try_from(number % 256).expect("a byte"); 16]),
+        deliver: Deliver::Now,
+        keep: DAY,
+    }
+}
+
+/// A small message that waits.
+pub fn delayed(wait: Duration, number: usize) -> ProduceItem {
+    ProduceItem { deliver: Deliver::After(wait), ..item(None, number) }
+}
+
+/// A call with these messages, of version 1.
+pub fn produce_with(stream: StreamId, messages: &[ProduceItem]) -> ProduceWithParams<'_> {
+    ProduceWithParams { stream, version: 1, codec: 0, messages, patience: None, now: None }
 }
 
 /// The ids of messages, bare.

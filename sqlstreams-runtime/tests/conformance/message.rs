@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 
-use sqlstreams_runtime::backend::ReadParams;
+use sqlstreams_runtime::backend::{FirstRow, ProducedRow, ReadParams};
 use sqlstreams_runtime::identity::{MessageId, StreamId};
 use sqlstreams_runtime::message::NewMessage;
 use sqlstreams_runtime::schema::pattern_matches;
 
-use crate::harness::{self, Installation, code, ids, message, on_both, read_params, routed};
+use crate::harness::{self, Installation, code, ids, item, message, on_both, read_params, routed};
+
+mod keyed;
 
 on_both! {
     produce_gives_ids_in_the_order_of_the_messages,
@@ -23,6 +25,7 @@ on_both! {
     read_of_one_version_leaves_the_others_out,
     read_gives_what_the_bindings_match,
     read_gives_bytes_that_another_program_wrote,
+    produce_with_a_key_answers_the_first_id_for_the_same_payload_and_refuses_another,
 }
 
 async fn produce_gives_ids_in_the_order_of_the_messages(installation: &Installation) {
@@ -313,4 +316,24 @@ async fn produce_without_a_connection_is_known_to_have_stored_nothing() {
     let err = backend.partition_ensure(StreamId(1)).await.expect_err("there is no server");
     assert_eq!((err.kind(), err.outcome_known()), (Kind::Unavailable, true), "{err:?}");
     hanging_up.abort();
+}
+
+async fn produce_with_a_key_answers_the_first_id_for_the_same_payload_and_refuses_another(installation: &Installation) {
+    let stream = installation.stream("events").await;
+    let [ProducedRow::Message(first)] = installation.produce_with(stream, &[item(Some(1), 7)]).await[..] else {
+        panic!("a new key stores its message");
+    };
+    let other = installation.another().await;
+    for _ in 0..3 {
+        let again = [item(Some(1), 7)];
+        let again = other.message_produce_with(&harness::produce_with(stream, &again)).await.expect("an answer");
+        assert_eq!(again, [ProducedRow::Duplicate(FirstRow::Message(first))]);
+        let differs = installation.produce_with(stream, &[item(Some(1), 8)]).await;
+        let payload = Some(message(7).payload.into());
+        assert_eq!(differs, [ProducedRow::Conflict { first: FirstRow::Message(first), payload }]);
+    }
+    let stored = installation.read(stream, 0, i64::MAX).await;
+    assert_eq!(ids(&stored), [first.0]);
+    assert_eq!(stored[0].payload.as_deref(), Some(message(7).payload.as_bytes()));
+    assert_eq!(stored[0].scheduled_at, None);
 }

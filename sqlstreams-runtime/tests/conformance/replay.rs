@@ -27,6 +27,7 @@ on_both! {
     move_back_removes_or_keeps_dead_letters,
     move_back_takes_running_trouble_from_its_owner,
     move_back_cuts_a_lane_across_and_takes_it_from_its_owner,
+    move_back_takes_a_ticket_of_a_place_above,
     move_back_cuts_parked_ranges,
     move_back_goes_no_further_than_the_first_stored_message,
     move_back_with_nothing_stored_changes_nothing,
@@ -329,6 +330,27 @@ async fn taken_token(setting: &Setting<'_>) -> LeaseToken {
     let hex = if setting.installation.is_postgres() { "token::text" } else { "lower(hex(token))" };
     let query = format!("select {hex} from {queue} where message_id = 5");
     LeaseToken(setting.installation.texts(&query).await[0].parse().expect("a token"))
+}
+
+/// A range of the replay would not wait for it, and it would wait for the range.
+async fn move_back_takes_a_ticket_of_a_place_above(installation: &Installation) {
+    let setting = Setting::new(installation).await;
+    handle(&setting, 20, [3, 4, 5].map(|id| trouble(id, retry(MINUTE))).to_vec()).await;
+    let (token, taken) = setting.take(MINUTE, 10).await;
+    assert_eq!(taken.len(), 3);
+    let queue = installation.table_of("exception_queue", setting.stream);
+    installation.execute(&format!("update {queue} set ticket = 20 where message_id = 3")).await;
+    installation.execute(&format!("update {queue} set ticket = 10 where message_id = 4")).await;
+    let idle = ReplayWay::Back { keep_dead_letters: false, only_idle: true };
+    let row = go(&setting, 11, idle).await;
+    assert_eq!((row.running, row.moved), (1, false), "what has a ticket of a place above runs");
+    let row = go(&setting, 11, BACK).await;
+    assert_eq!((row.running, row.touched), (1, ReplayTouched::default()));
+    let late = [3, 4, 5].map(|id| trouble(id, ExceptionNext::Done)).to_vec();
+    assert_eq!(setting.settle(token, late).await, [4, 5], "the others are their owner's");
+    assert_eq!(setting.troubles().await, ["3 ready 1/1/0/0"]);
+    let column = format!("select count(*) from {queue} where ticket is null");
+    assert_eq!(installation.number(&column).await, 1);
 }
 
 async fn move_back_cuts_parked_ranges(installation: &Installation) {

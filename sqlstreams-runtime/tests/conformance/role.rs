@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use sqlstreams_runtime::{Client, DeadLetterFilter, DiscardScope, Error, Kind, MessageId, Outcome, RoleKind};
+use sqlstreams_runtime::{
+    Client, DeadLetterFilter, DiscardScope, Error, Kind, MessageId, Outcome, ProduceOptions, Produced, RoleKind,
+};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Postgres};
 use tokio::sync::mpsc::unbounded_channel;
@@ -110,6 +112,18 @@ async fn a_producing_role_produces_and_reads_no_payload() {
     run(client.pool(), r#"select sqlstreams.produce('orders', '{"number": 61}')"#).await.expect("the function");
     assert_eq!(world.number("select count(*) from {}message_log_1").await, 62);
 
+    let keyed = || ProduceOptions::new().idempotency_key("first");
+    let first = orders.produce_with(&Order::new(62), keyed()).await.expect("one with a key");
+    let again = orders.produce_with(&Order::new(62), keyed()).await.expect("a repetition");
+    assert!(matches!((&first, &again), (Produced::Message(_), Produced::Duplicate(_))), "{first:?} {again:?}");
+    let differs = orders.produce_with(&Order::new(63), keyed()).await.expect_err("another payload");
+    assert_eq!(differs.code(), "SQLS-0220", "{differs}");
+    let later = ProduceOptions::new().deliver_after(std::time::Duration::from_secs(3600));
+    let Produced::Delayed(id) = orders.produce_with(&Order::new(64), later).await.expect("one for later") else {
+        panic!("it is delayed");
+    };
+    assert!(orders.cancel(id).await.expect("it can be cancelled"));
+
     for column in ["payload", "headers", "routing_key"] {
         let read = run(client.pool(), &format!("select {column} from sqlstreams.message_log_1")).await;
         assert!(is_denied(&read), "{column}: {read:?}");
@@ -118,7 +132,8 @@ async fn a_producing_role_produces_and_reads_no_payload() {
         "update sqlstreams.message_log_1 set payload = '1'",
         "delete from sqlstreams.message_log_1",
         "truncate sqlstreams.message_log_1",
-        "insert into sqlstreams.message_log_1 (id, schema_version, codec, payload) overriding system value values (9, 1, 0, '1')",
+        "insert into sqlstreams.message_log_1 (created_at, schema_version, codec, payload) values (now(), 1, 0, '1')",
+        "select payload from sqlstreams.delayed_message_1",
     ] {
         assert!(is_denied(&run(client.pool(), statement).await), "{statement}");
     }
@@ -305,10 +320,14 @@ fn runners() -> BTreeMap<&'static str, &'static [RoleKind]> {
         ("binding_replace", consume),
         ("claim_take", consume),
         ("connection_prepare", all),
+        ("cursor_advance", consume),
         ("cursor_create", consume),
         ("cursor_observe", consume),
         ("cursor_position", consume),
         ("cursor_stall", all),
+        ("delayed_cancel", produce),
+        ("delayed_heads", all),
+        ("delayed_promote", admin),
         ("delivery_append", consume),
         ("delivery_list", consume),
         ("exception_due", consume),
@@ -319,8 +338,10 @@ fn runners() -> BTreeMap<&'static str, &'static [RoleKind]> {
         ("group_gate", consume),
         ("group_lock", consume),
         ("group_update", consume),
+        ("idempotency_sweep", admin),
         ("key_gate", consume),
         ("key_gate_look", consume),
+        ("key_ticket", consume),
         ("lane_bury", consume),
         ("lane_end", consume),
         ("lane_move", consume),
@@ -337,6 +358,9 @@ fn runners() -> BTreeMap<&'static str, &'static [RoleKind]> {
         ("letter_redrive", consume),
         ("message_produce", produce),
         ("message_produce_in", produce),
+        ("message_produce_with", produce),
+        ("message_produce_with_find", produce),
+        ("message_produce_with_first", admin),
         ("message_read", consume),
         ("migration_list", all),
         ("migration_lock", all),
@@ -361,6 +385,11 @@ fn runners() -> BTreeMap<&'static str, &'static [RoleKind]> {
         ("stream_find", all),
         ("stream_version_create", admin),
         ("wake_send", all),
+        ("worker_declare", admin),
+        ("worker_list", admin),
+        ("worker_look", admin),
+        ("worker_take", admin),
+        ("worker_target", admin),
     ])
 }
 

@@ -4,13 +4,17 @@ pub mod recorder;
 pub mod world;
 
 mod dead_letters;
+mod delayed;
 mod delivery;
 mod delivery_log;
+mod exclusive;
 mod grouping;
 mod groups;
 mod handlers;
 mod handover;
 mod keeping;
+mod keyed;
+mod maintenance;
 mod ordered;
 mod outcomes;
 mod refusals;

@@ -96,6 +96,12 @@ impl ChildProcess {
         timeout(time, self.said.recv()).await.is_err()
     }
 
+    /// Everything that the child says from now on, for a test that also does something to it; the other ways to
+    /// hear it end here.
+    pub fn take_lines(&mut self) -> UnboundedReceiver<String> {
+        std::mem::replace(&mut self.said, unbounded_channel().1)
+    }
+
     /// Sends the child a line.
     pub fn tell(&mut self, line: impl Display) {
         let stdin = self.process.stdin.as_mut().expect("the child's input is open");
@@ -133,6 +139,11 @@ impl ChildProcess {
             panic!("{} did not end in {limit:?}; it printed:\n{}", self.test, self.printed());
         }
         self.process.wait().expect("an own child can be waited for")
+    }
+
+    /// Whether the child is gone.
+    pub fn has_ended(&mut self) -> bool {
+        self.process.try_wait().expect("an own child can be waited for").is_some()
     }
 
     /// What the child printed so far, with its log.

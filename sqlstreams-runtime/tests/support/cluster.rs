@@ -89,6 +89,34 @@ impl Cluster {
         }
     }
 
+    /// Starts a server that follows this one, asynchronously.
+    pub fn replica(&self) -> Self {
+        let folder = new_folder();
+        let watchdog = watch(&self.bin, &folder);
+        let mut replica = Self { bin: self.bin.clone(), folder, port: free_port(), watchdog };
+        let mut copying = as_server_user(self.bin.join("pg_basebackup"));
+        copying.args(["-h", "127.0.0.1", "-U", "postgres", "-p", &self.port.to_string()]);
+        let copied = output(copying.args(["-X", "stream", "-c", "fast", "-R", "-D"]).arg(replica.data()));
+        assert!(copied.status.success(), "pg_basebackup did not succeed: {}", text(&copied));
+        replica.configure(&Options::default());
+        while let Err(report) = replica.try_start() {
+            assert!(report.contains("Address already in use"), "the replica did not start: {report}");
+            replica.port = free_port();
+        }
+        replica
+    }
+
+    /// Makes a replica a server of its own.
+    pub fn promote(&self) {
+        let output = output(self.pg_ctl().args(["-w", "-s", "promote"]));
+        assert!(output.status.success(), "the replica was not promoted: {}", text(&output));
+    }
+
+    /// The port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The URL of one of its databases; `postgres` always exists.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
@@ -209,7 +237,7 @@ static SERVER_USER: LazyLock<Option<(u32, u32)>> = LazyLock::new(|| {
     Some(of("postgres").or_else(|| of("nobody")).expect("root can run the server as postgres or nobody"))
 });
 
-fn as_server_user(program: impl AsRef<std::ffi::OsStr>) -> Command {
+pub(super) fn as_server_user(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     command.current_dir("/").stdin(Stdio::null());
     if let Some((user, group)) = *SERVER_USER {
@@ -270,7 +298,7 @@ fn template(bin: &Path) -> PathBuf {
 }
 
 /// A folder that the server's user owns.
-fn new_folder() -> PathBuf {
+pub(super) fn new_folder() -> PathBuf {
     let folder = std::env::temp_dir().join(format!("sqlstreams-{}", unique()));
     fs::create_dir(&folder).expect("the temporary folder can be written");
     if let Some((user, group)) = *SERVER_USER {
@@ -286,7 +314,7 @@ fn copy(from: &Path, to: &Path) {
 
 /// A port below the range from which the system gives local ports to clients: a client that reconnects
 /// while the server is down would else be given the server's own port.
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     let mut ports = std::iter::repeat_with(|| 15_000 + (uuid::Uuid::new_v4().as_u128() % 17_000) as u16);
     ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("the ports never end")
 }

@@ -8,3 +8,4 @@
 pub mod child;
 pub mod cluster;
 pub mod database;
+pub mod pgbouncer;

@@ -25,12 +25,14 @@ struct Kind(String);
 #[derive(Serialize, Deserialize, JsonSchema, Stream)]
 #[stream(name = "orders.placed", version = 2)]
 #[stream(route = "orders.{region}.all.{kind}", key = "order_id")]
+#[stream(idempotency_key = "note_id")]
 #[stream(from = v1::OrderPlaced, crate = "::sqlstreams")]
 struct OrderPlaced {
     order_id: u64,
     region: Region,
     kind: Kind,
     note: Option<String>,
+    note_id: String,
 }
 
 #[derive(Group)]
@@ -52,7 +54,7 @@ impl Handler for EmailReceipts {
 struct Audit;
 
 fn main() {
-    let mut order = OrderPlaced { order_id: 7, region: Region::Eu, kind: Kind("urgent".to_owned()), note: None };
+    let mut order = OrderPlaced { order_id: 7, region: Region::Eu, kind: Kind("urgent".to_owned()), note: None, note_id: "n1".to_owned() };
     assert_eq!(OrderPlaced::NAME, "orders.placed");
     assert_eq!((v1::OrderPlaced::VERSION, OrderPlaced::VERSION), (1, 2));
     assert_eq!((v1::OrderPlaced::KEY, OrderPlaced::KEY), (None, Some("order_id")));
@@ -60,6 +62,9 @@ fn main() {
     assert!(OrderPlaced::ROUTE.accepts("orders.us.all.x"));
     assert_eq!(order.routing_key().unwrap().as_deref(), Some("orders.eu.all.urgent"));
     assert_eq!(order.message_key().as_deref(), Some("7"));
+    assert_eq!((v1::OrderPlaced::IDEMPOTENCY_KEY, OrderPlaced::IDEMPOTENCY_KEY), (None, Some("note_id")));
+    assert_eq!(order.idempotency_key().as_deref(), Some("n1"));
+    assert_eq!(v1::OrderPlaced { order_id: 7 }.idempotency_key(), None);
 
     order.region = Region::Us;
     order.kind = Kind("very urgent".to_owned());

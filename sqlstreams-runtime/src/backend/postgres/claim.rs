@@ -12,7 +12,8 @@ pub(super) async fn take(backend: &PostgresBackend, params: &ClaimParams) -> Res
     let state = backend.stream(params.stream);
     let settled: Vec<_> = params.settled.iter().map(|token| token.0).collect();
     let mut connection = backend.engine(DOING).await?;
-    let row = sqlx::query(state.statements.claim_take.clone())
+    let row = backend
+        .query(&state.statements.claim_take)
         .bind(params.group.0)
         .bind(params.width)
         .bind(params.token.0)
@@ -34,5 +35,5 @@ pub(super) async fn take(backend: &PostgresBackend, params: &ClaimParams) -> Res
                 replay_until: row.try_get(8)?,
             })
         });
-    connection.answer(DOING, row)
+    connection.answer(DOING, row).await
 }

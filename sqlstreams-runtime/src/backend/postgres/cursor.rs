@@ -12,8 +12,8 @@ pub(super) async fn observe(backend: &PostgresBackend, stream: StreamId, groups:
     let state = backend.stream(stream);
     let mut connection = backend.engine(DOING).await?;
     let groups: Vec<_> = groups.iter().map(|group| group.0).collect();
-    let result = sqlx::query(state.statements.cursor_observe.clone()).bind(groups).execute(&mut *connection).await;
-    connection.answer(DOING, result.map(|_| ()))
+    let result = backend.query(&state.statements.cursor_observe).bind(groups).execute(&mut *connection).await;
+    connection.answer(DOING, result.map(|_| ())).await
 }
 
 pub(super) async fn stall(
@@ -24,11 +24,12 @@ pub(super) async fn stall(
     const DOING: &str = "looking for open producers";
     let state = backend.stream(stream);
     let mut connection = backend.engine(DOING).await?;
-    let rows = sqlx::query(state.statements.cursor_stall.clone())
+    let rows = backend
+        .query(&state.statements.cursor_stall)
         .fetch_all(&mut *connection)
         .await
         .and_then(|rows| rows.iter().map(cause).collect());
-    connection.answer(DOING, rows)
+    connection.answer(DOING, rows).await
 }
 
 fn cause(row: &sqlx::postgres::PgRow) -> Result<StallCause, sqlx::Error> {
@@ -48,12 +49,13 @@ pub(super) async fn position(
     const DOING: &str = "reading a group's position";
     let state = backend.stream(stream);
     let mut connection = backend.engine(DOING).await?;
-    let row = sqlx::query(state.statements.cursor_position.clone())
+    let row = backend
+        .query(&state.statements.cursor_position)
         .bind(group.0)
         .fetch_optional(&mut *connection)
         .await
         .and_then(|row| row.as_ref().map(read_position).transpose());
-    let row = connection.answer(DOING, row)?;
+    let row = connection.answer(DOING, row).await?;
     row.ok_or_else(|| {
         Error::new(Kind::Declaration, "SQLS-0302", format!("group {group} has no cursor - register the group again"))
     })
@@ -69,4 +71,13 @@ fn read_position(row: &sqlx::postgres::PgRow) -> Result<PositionRow, sqlx::Error
         dead: row.try_get(5)?,
         parked: row.try_get(6)?,
     })
+}
+
+pub(super) async fn advance(backend: &PostgresBackend, stream: StreamId, group: GroupId) -> Result<bool, Error> {
+    const DOING: &str = "advancing a group's settled position";
+    let state = backend.stream(stream);
+    let mut connection = backend.engine(DOING).await?;
+    let advance = backend.scalar(&state.statements.cursor_advance).bind(group.0);
+    let moved = advance.fetch_one(&mut *connection).await;
+    connection.answer(DOING, moved).await
 }

@@ -17,12 +17,13 @@ pub(super) async fn append(
     const DOING: &str = "logging handled messages";
     let state = backend.stream(stream);
     let mut connection = backend.engine(DOING).await?;
-    let result = sqlx::query(state.statements.delivery_append.clone())
+    let result = backend
+        .query(&state.statements.delivery_append)
         .bind(token.0)
         .bind(handled.iter().map(|message| message.0).collect::<Vec<_>>())
         .execute(&mut *connection)
         .await;
-    connection.answer(DOING, result.map(|_| ()))
+    connection.answer(DOING, result.map(|_| ())).await
 }
 
 pub(super) async fn list(
@@ -35,14 +36,15 @@ pub(super) async fn list(
     const DOING: &str = "reading the delivery log";
     let state = backend.stream(stream);
     let mut connection = backend.engine(DOING).await?;
-    let rows = sqlx::query(state.statements.delivery_list.clone())
+    let rows = backend
+        .query(&state.statements.delivery_list)
         .bind(group.0)
         .bind(message.0)
         .bind(limit)
         .fetch_all(&mut *connection)
         .await
         .and_then(|rows| rows.iter().map(attempt).collect());
-    connection.answer(DOING, rows)
+    connection.answer(DOING, rows).await
 }
 
 fn attempt(row: &PgRow) -> Result<AttemptRow, sqlx::Error> {

@@ -18,6 +18,11 @@ pub(crate) fn is_missing_partition(error: &sqlx::Error) -> bool {
     }
 }
 
+/// A lock was not free in time.
+pub(crate) fn is_lock_timeout(error: &sqlx::Error) -> bool {
+    code_of(error).as_deref() == Some("55P03")
+}
+
 /// A call that the role may not make, although everything exists.
 pub(crate) fn is_permission(error: &sqlx::Error) -> bool {
     code_of(error).as_deref() == Some("42501")
@@ -26,6 +31,15 @@ pub(crate) fn is_permission(error: &sqlx::Error) -> bool {
 /// The installation is not there.
 pub(crate) fn is_missing_table(error: &sqlx::Error) -> bool {
     matches!(code_of(error).as_deref(), Some("42P01" | "3F000"))
+}
+
+/// After an insert in the caller's transaction failed for want of a partition, which exists by now.
+pub(crate) fn partition_added() -> Error {
+    Error::new(
+        Kind::Conflict,
+        "SQLS-0211",
+        "the stream had no partition for the message; it has one now - roll back and run the transaction again",
+    )
 }
 
 fn code_of(error: &sqlx::Error) -> Option<String> {
@@ -76,7 +90,25 @@ fn way_to_right(doing: &str) -> String {
     format!("the installation's owner grants it with the SQL of `client.grants({kinds}, role)`")
 }
 
+/// What only poolers say.
+fn refused_by_a_pooler(error: &sqlx::Error) -> Option<Error> {
+    let sqlx::Error::Database(database) = error else { return None };
+    let message = database.message();
+    if let Some((_, parameter)) = message.split_once("unsupported startup parameter: ") {
+        let text = format!(
+            "a connection pooler refuses the startup parameter `{parameter}` - make the client with \
+             `ClientOptions::new().pooled(true)`, and a pool of your own with `extra_float_digits(None)` and no \
+             `options(..)`; or connect to Postgres itself"
+        );
+        return Some(Error::new(Kind::Configuration, "SQLS-0131", text));
+    }
+    message.contains("statement pooling mode").then(super::probe::no_transactions)
+}
+
 fn map_database(doing: &str, error: sqlx::Error) -> Error {
+    if let Some(refused) = refused_by_a_pooler(&error) {
+        return refused;
+    }
     let code = code_of(&error).unwrap_or_default();
     match code.as_str() {
         "40001" | "40P01" => Error::new(

@@ -16,7 +16,8 @@ pub(super) async fn take(backend: &PostgresBackend, params: &ExceptionTakeParams
     let state = backend.stream(params.stream);
     let orphans = backend.wake.taking_orphan_turn();
     let mut connection = backend.engine(DOING).await?;
-    let rows = sqlx::query(state.statements.exception_take.clone())
+    let rows = backend
+        .query(&state.statements.exception_take)
         .bind(params.group.0)
         .bind(params.limit)
         .bind(params.token.0)
@@ -30,7 +31,7 @@ pub(super) async fn take(backend: &PostgresBackend, params: &ExceptionTakeParams
         .fetch_all(&mut *connection)
         .await
         .and_then(|rows| rows.iter().map(taken).collect());
-    connection.answer(DOING, rows)
+    connection.answer(DOING, rows).await
 }
 
 fn taken(row: &PgRow) -> Result<ExceptionRow, sqlx::Error> {
@@ -55,7 +56,8 @@ pub(super) async fn settle(backend: &PostgresBackend, params: &ExceptionSettlePa
     let state = backend.stream(params.stream);
     let next: Vec<_> = params.exceptions.iter().map(|exception| next_row(&exception.next)).collect();
     let mut connection = backend.engine(DOING).await?;
-    let ids = sqlx::query_scalar::<_, i64>(state.statements.exception_settle.clone())
+    let ids = backend
+        .scalar::<i64>(&state.statements.exception_settle)
         .bind(params.group.0)
         .bind(params.token.0)
         .bind(params.exceptions.iter().map(|exception| exception.message.0).collect::<Vec<_>>())
@@ -66,7 +68,7 @@ pub(super) async fn settle(backend: &PostgresBackend, params: &ExceptionSettlePa
         .bind(logged(params.log))
         .fetch_all(&mut *connection)
         .await;
-    connection.answer(DOING, ids.map(|ids| ids.into_iter().map(MessageId).collect()))
+    connection.answer(DOING, ids.map(|ids| ids.into_iter().map(MessageId).collect())).await
 }
 
 pub(super) async fn give_back(
@@ -78,12 +80,9 @@ pub(super) async fn give_back(
     const DOING: &str = "giving messages in trouble back";
     let state = backend.stream(stream);
     let mut connection = backend.engine(DOING).await?;
-    let result = sqlx::query(state.statements.exception_return.clone())
-        .bind(group.0)
-        .bind(token.0)
-        .execute(&mut *connection)
-        .await;
-    connection.answer(DOING, result.map(|_| ()))
+    let result =
+        backend.query(&state.statements.exception_return).bind(group.0).bind(token.0).execute(&mut *connection).await;
+    connection.answer(DOING, result.map(|_| ())).await
 }
 
 pub(super) async fn due(
@@ -94,10 +93,8 @@ pub(super) async fn due(
     const DOING: &str = "looking for due messages";
     let state = backend.stream(stream);
     let mut connection = backend.engine(DOING).await?;
-    let wait = sqlx::query_scalar::<_, Option<i64>>(state.statements.exception_due.clone())
-        .bind(group.0)
-        .fetch_one(&mut *connection)
-        .await;
-    let wait = connection.answer(DOING, wait)?;
+    let wait =
+        backend.scalar::<Option<i64>>(&state.statements.exception_due).bind(group.0).fetch_one(&mut *connection).await;
+    let wait = connection.answer(DOING, wait).await?;
     Ok(wait.map(|wait| Duration::from_micros(wait.max(0).cast_unsigned())))
 }

@@ -1,6 +1,6 @@
 //! Consumer groups.
 
-use sqlx::{Connection, PgConnection, Row};
+use sqlx::{PgConnection, Row};
 
 use super::{PostgresBackend, binding, value};
 use crate::backend::{BindingParams, GroupParams, GroupRow, Registered, StartParams};
@@ -10,9 +10,9 @@ use crate::identity::GroupId;
 const DOING: &str = "registering a group";
 
 pub(super) async fn register(backend: &PostgresBackend, params: &GroupParams) -> Result<GroupRow, Error> {
-    let mut connection = backend.engine(DOING).await?;
+    let mut connection = backend.transaction(DOING).await?;
     let row = register_on(backend, &mut connection, params).await;
-    connection.answer(DOING, row)
+    connection.answer(DOING, row).await
 }
 
 async fn register_on(
@@ -22,23 +22,24 @@ async fn register_on(
 ) -> Result<GroupRow, sqlx::Error> {
     let statements = &backend.stream(params.stream).statements;
     let timeout = value::wait(params.timeout);
-    let mut tx = connection.begin().await?;
-    let created = sqlx::query(backend.shared.group_create.clone())
+    let created = backend
+        .query(&backend.shared.group_create)
         .bind(params.stream.0)
         .bind(params.name.as_str())
         .bind(params.key_policy)
         .bind(&params.retry)
         .bind(timeout)
         .bind(params.delivery_log)
-        .execute(&mut *tx)
+        .execute(&mut *connection)
         .await?;
-    let row = sqlx::query(statements.group_lock.clone())
+    let row = backend
+        .query(&statements.group_lock)
         .bind(params.stream.0)
         .bind(params.name.as_str())
         .bind(&params.retry)
         .bind(timeout)
         .bind(params.delivery_log)
-        .fetch_one(&mut *tx)
+        .fetch_one(&mut *connection)
         .await?;
     let id = GroupId(row.try_get(0)?);
     let key_policy: String = row.try_get(1)?;
@@ -47,25 +48,25 @@ async fn register_on(
     let declaration =
         |declared| BindingParams { stream: params.stream, group: id, presence: params.presence, declared };
     if key_policy != params.key_policy {
-        let bindings = binding::declare_on(backend, &mut tx, &declaration(None)).await?;
+        let bindings = binding::declare_on(backend, connection, &declaration(None)).await?;
         return Ok(GroupRow { id, key_policy, registered: Registered::Joined, bindings });
     }
-    let before = binding::declare_on(backend, &mut tx, &declaration(None)).await?;
-    let bindings = binding::declare_on(backend, &mut tx, &declaration(Some(params.bindings.clone()))).await?;
+    let before = binding::declare_on(backend, connection, &declaration(None)).await?;
+    let bindings = binding::declare_on(backend, connection, &declaration(Some(params.bindings.clone()))).await?;
     if numbers_differ {
-        let update = sqlx::query(backend.shared.group_update.clone())
+        let update = backend
+            .query(&backend.shared.group_update)
             .bind(id.0)
             .bind(&params.retry)
             .bind(timeout)
             .bind(params.delivery_log);
-        update.execute(&mut *tx).await?;
+        update.execute(&mut *connection).await?;
     }
     if !has_cursor {
         let (start, at) = start(params.start);
-        let create = sqlx::query(statements.cursor_create.clone()).bind(id.0).bind(start).bind(at);
-        create.execute(&mut *tx).await?;
+        let create = backend.query(&statements.cursor_create).bind(id.0).bind(start).bind(at);
+        create.execute(&mut *connection).await?;
     }
-    tx.commit().await?;
     let registered = match (created.rows_affected() > 0, numbers_differ || bindings.patterns != before.patterns) {
         (true, _) => Registered::Created,
         (false, true) => Registered::Updated,

@@ -11,7 +11,8 @@ pub(super) async fn read(backend: &PostgresBackend, params: &LaneReadParams) -> 
     const DOING: &str = "reading a key's messages";
     let state = backend.stream(params.stream);
     let mut connection = backend.engine(DOING).await?;
-    let rows = sqlx::query(state.statements.lane_read.clone())
+    let rows = backend
+        .query(&state.statements.lane_read)
         .bind(&params.message_key)
         .bind(params.after)
         .bind(params.held_to)
@@ -21,7 +22,7 @@ pub(super) async fn read(backend: &PostgresBackend, params: &LaneReadParams) -> 
         .fetch_all(&mut *connection)
         .await
         .and_then(|rows| message::stored(&rows, 0));
-    connection.answer(DOING, rows)
+    connection.answer(DOING, rows).await
 }
 
 pub(super) async fn move_on(backend: &PostgresBackend, lane: &LaneParams, to: &LaneMove) -> Result<Option<i64>, Error> {
@@ -29,7 +30,8 @@ pub(super) async fn move_on(backend: &PostgresBackend, lane: &LaneParams, to: &L
     let state = backend.stream(lane.stream);
     let (next, wait, error) = to.next.as_ref().map_or(("go", 0, None), next_row);
     let mut connection = backend.engine(DOING).await?;
-    let held_to = sqlx::query_scalar(state.statements.lane_move.clone())
+    let held_to = backend
+        .scalar(&state.statements.lane_move)
         .bind(lane.group.0)
         .bind(lane.token.0)
         .bind(lane.at.0)
@@ -41,7 +43,7 @@ pub(super) async fn move_on(backend: &PostgresBackend, lane: &LaneParams, to: &L
         .bind(value::now(lane.now))
         .fetch_optional(&mut *connection)
         .await;
-    connection.answer(DOING, held_to)
+    connection.answer(DOING, held_to).await
 }
 
 pub(super) async fn bury(
@@ -54,7 +56,8 @@ pub(super) async fn bury(
     const DOING: &str = "recording a dead letter";
     let state = backend.stream(lane.stream);
     let mut connection = backend.engine(DOING).await?;
-    let buried = sqlx::query_scalar::<_, i64>(state.statements.lane_bury.clone())
+    let buried = backend
+        .scalar::<i64>(&state.statements.lane_bury)
         .bind(lane.group.0)
         .bind(lane.token.0)
         .bind(lane.at.0)
@@ -65,19 +68,20 @@ pub(super) async fn bury(
         .bind(value::now(lane.now))
         .fetch_one(&mut *connection)
         .await;
-    connection.answer(DOING, buried.map(|buried| buried > 0))
+    connection.answer(DOING, buried.map(|buried| buried > 0)).await
 }
 
 pub(super) async fn end(backend: &PostgresBackend, lane: &LaneParams, held_to: i64) -> Result<bool, Error> {
     const DOING: &str = "ending a key's lane";
     let state = backend.stream(lane.stream);
     let mut connection = backend.engine(DOING).await?;
-    let ended = sqlx::query(state.statements.lane_end.clone())
+    let ended = backend
+        .query(&state.statements.lane_end)
         .bind(lane.group.0)
         .bind(lane.token.0)
         .bind(lane.at.0)
         .bind(held_to)
         .execute(&mut *connection)
         .await;
-    connection.answer(DOING, ended.map(|ended| ended.rows_affected() > 0))
+    connection.answer(DOING, ended.map(|ended| ended.rows_affected() > 0)).await
 }

@@ -16,12 +16,13 @@ pub(super) async fn find(
     const DOING: &str = "looking for a lease";
     let state = backend.stream(stream);
     let mut connection = backend.engine(DOING).await?;
-    let row = sqlx::query(state.statements.lease_find.clone())
+    let row = backend
+        .query(&state.statements.lease_find)
         .bind(token.0)
         .fetch_optional(&mut *connection)
         .await
         .and_then(|row| row.as_ref().map(lease).transpose());
-    connection.answer(DOING, row)
+    connection.answer(DOING, row).await
 }
 
 pub(super) fn lease(row: &PgRow) -> Result<LeaseRow, sqlx::Error> {
@@ -43,7 +44,8 @@ pub(super) async fn settle(backend: &PostgresBackend, params: &SettleParams) -> 
     let state = backend.stream(params.stream);
     let next: Vec<_> = params.exceptions.iter().map(|exception| next_row(&exception.next)).collect();
     let mut connection = backend.engine(DOING).await?;
-    let gone = sqlx::query(state.statements.lease_settle.clone())
+    let gone = backend
+        .query(&state.statements.lease_settle)
         .bind(params.token.0)
         .bind(params.exceptions.iter().map(|exception| exception.message.0).collect::<Vec<_>>())
         .bind(params.exceptions.iter().map(|exception| exception.schema_version.cast_signed()).collect::<Vec<_>>())
@@ -61,7 +63,7 @@ pub(super) async fn settle(backend: &PostgresBackend, params: &SettleParams) -> 
         .fetch_one(&mut *connection)
         .await
         .and_then(|row| row.try_get::<i64, _>(0));
-    connection.answer(DOING, gone.map(|gone| gone > 0))
+    connection.answer(DOING, gone.map(|gone| gone > 0)).await
 }
 
 /// (next, wait in microseconds, error) as the statements take them.
@@ -72,6 +74,7 @@ pub(super) fn next_row(next: &ExceptionNext) -> (&'static str, i64, Option<&str>
         ExceptionNext::Dead { error } => ("dead", 0, Some(error)),
         ExceptionNext::Done => ("done", 0, None),
         ExceptionNext::Return => ("return", 0, None),
+        ExceptionNext::Wait { after } => ("return", value::wait(*after), None),
     }
 }
 
@@ -86,7 +89,8 @@ pub(super) async fn reclaim(
     let state = backend.stream(stream);
     let orphans = backend.wake.orphan_turn();
     let mut connection = backend.engine(DOING).await?;
-    let row = sqlx::query(state.statements.lease_reclaim.clone())
+    let row = backend
+        .query(&state.statements.lease_reclaim)
         .bind(group.0)
         .bind(token.0)
         .bind(presence.0)
@@ -94,7 +98,7 @@ pub(super) async fn reclaim(
         .fetch_optional(&mut *connection)
         .await
         .and_then(|row| row.as_ref().map(lease).transpose());
-    connection.answer(DOING, row)
+    connection.answer(DOING, row).await
 }
 
 pub(super) async fn report(
@@ -109,7 +113,8 @@ pub(super) async fn report(
     let state = backend.stream(stream);
     let (moved, done) = intervals(progress);
     let mut connection = backend.renewals(DOING).await?;
-    let owned = sqlx::query_scalar(state.statements.lease_report.clone())
+    let owned = backend
+        .scalar(&state.statements.lease_report)
         .bind(group.0)
         .bind(presence.0)
         .bind(tokens.iter().map(|token| token.0).collect::<Vec<_>>())
@@ -117,7 +122,7 @@ pub(super) async fn report(
         .bind(done)
         .fetch_all(&mut *connection)
         .await;
-    let owned: Vec<uuid::Uuid> = connection.answer(DOING, owned)?;
+    let owned: Vec<uuid::Uuid> = connection.answer(DOING, owned).await?;
     Ok(owned.into_iter().map(LeaseToken).collect())
 }
 
@@ -134,7 +139,8 @@ pub(super) async fn give_back(
         leases.iter().flat_map(|lease| lease.exceptions.iter().map(|exception| (lease.token.0, exception))).collect();
     let next: Vec<_> = exceptions.iter().map(|(_, exception)| next_row(&exception.next)).collect();
     let mut connection = backend.engine(DOING).await?;
-    let result = sqlx::query(state.statements.lease_return.clone())
+    let result = backend
+        .query(&state.statements.lease_return)
         .bind(tokens)
         .bind(done)
         .bind(exceptions.iter().map(|(token, _)| *token).collect::<Vec<_>>())
@@ -147,7 +153,7 @@ pub(super) async fn give_back(
         .bind(exceptions.iter().map(|(_, exception)| exception.held_to).collect::<Vec<_>>())
         .execute(&mut *connection)
         .await;
-    connection.answer(DOING, result.map(|_| ()))
+    connection.answer(DOING, result.map(|_| ())).await
 }
 
 fn intervals(progress: &[ProgressParams]) -> (Vec<uuid::Uuid>, Vec<String>) {

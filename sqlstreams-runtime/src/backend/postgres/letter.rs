@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
-use sqlx::{Connection, PgConnection, Postgres, Row, SqlStr};
+use sqlx::{PgConnection, Postgres, Row, SqlStr};
 
 use super::{PostgresBackend, message, value};
 use crate::backend::{
@@ -15,9 +15,10 @@ use crate::identity::{GroupId, MessageId, StreamId};
 use crate::time::Timestamp;
 
 /// A statement with the parameters that all of these share.
-fn page(sql: &SqlStr, params: &LetterParams) -> Query<'static, Postgres, PgArguments> {
+fn page(backend: &PostgresBackend, sql: &SqlStr, params: &LetterParams) -> Query<'static, Postgres, PgArguments> {
     let filter = params.filter.clone();
-    sqlx::query(sql.clone())
+    backend
+        .query(sql)
         .bind(params.group.0)
         .bind(params.after.0)
         .bind(params.limit)
@@ -33,11 +34,11 @@ pub(super) async fn list(backend: &PostgresBackend, params: &LetterParams) -> Re
     const DOING: &str = "listing dead letters";
     let state = backend.stream(params.stream);
     let mut connection = backend.engine(DOING).await?;
-    let rows = page(&state.statements.letter_list, params)
+    let rows = page(backend, &state.statements.letter_list, params)
         .fetch_all(&mut *connection)
         .await
         .and_then(|rows| rows.iter().map(letter).collect());
-    connection.answer(DOING, rows)
+    connection.answer(DOING, rows).await
 }
 
 fn letter(row: &PgRow) -> Result<DeadLetterRow, sqlx::Error> {
@@ -65,8 +66,8 @@ pub(super) async fn count(
     const DOING: &str = "counting dead letters";
     let state = backend.stream(params.stream);
     let mut connection = backend.engine(DOING).await?;
-    let rows = page(&state.statements.letter_count, params).bind(payloads).fetch_all(&mut *connection).await;
-    connection.answer(DOING, rows.and_then(|rows| counts(&rows)))
+    let rows = page(backend, &state.statements.letter_count, params).bind(payloads).fetch_all(&mut *connection).await;
+    connection.answer(DOING, rows.and_then(|rows| counts(&rows))).await
 }
 
 fn counts(rows: &[PgRow]) -> Result<LetterCounts, sqlx::Error> {
@@ -97,13 +98,14 @@ pub(super) async fn read(
     const DOING: &str = "reading a dead letter";
     let state = backend.stream(stream);
     let mut connection = backend.engine(DOING).await?;
-    let row = sqlx::query(state.statements.letter_read.clone())
+    let row = backend
+        .query(&state.statements.letter_read)
         .bind(group.0)
         .bind(id.0)
         .fetch_optional(&mut *connection)
         .await
         .and_then(|row| row.as_ref().map(with_message).transpose());
-    connection.answer(DOING, row)
+    connection.answer(DOING, row).await
 }
 
 fn with_message(row: &PgRow) -> Result<LetterRow, sqlx::Error> {
@@ -123,7 +125,8 @@ pub(super) async fn redrive(
     now: Option<Timestamp>,
 ) -> Result<LetterBatch, Error> {
     let state = backend.stream(params.stream);
-    let redrive = page(&state.statements.letter_redrive, params).bind(value::wait(spread)).bind(value::now(now));
+    let redrive =
+        page(backend, &state.statements.letter_redrive, params).bind(value::wait(spread)).bind(value::now(now));
     behind_gate(backend, params.group, "redriving dead letters", redrive).await
 }
 
@@ -133,7 +136,7 @@ pub(super) async fn discard(
     scope: DiscardScope,
 ) -> Result<LetterBatch, Error> {
     let state = backend.stream(params.stream);
-    let discard = page(&state.statements.letter_discard, params).bind(scope.statuses());
+    let discard = page(backend, &state.statements.letter_discard, params).bind(scope.statuses());
     behind_gate(backend, params.group, "discarding messages", discard).await
 }
 
@@ -143,9 +146,9 @@ async fn behind_gate(
     doing: &str,
     change: Query<'_, Postgres, PgArguments>,
 ) -> Result<LetterBatch, Error> {
-    let mut connection = backend.engine(doing).await?;
+    let mut connection = backend.transaction(doing).await?;
     let batch = change_on(backend, &mut connection, group, change).await;
-    connection.answer(doing, batch)
+    connection.answer(doing, batch).await
 }
 
 async fn change_on(
@@ -154,14 +157,11 @@ async fn change_on(
     group: GroupId,
     change: Query<'_, Postgres, PgArguments>,
 ) -> Result<LetterBatch, sqlx::Error> {
-    let mut tx = connection.begin().await?;
-    sqlx::query(backend.shared.group_gate.clone()).bind(group.0).execute(&mut *tx).await?;
-    let row = change.fetch_one(&mut *tx).await?;
-    let batch = LetterBatch {
+    backend.query(&backend.shared.group_gate).bind(group.0).execute(&mut *connection).await?;
+    let row = change.fetch_one(&mut *connection).await?;
+    Ok(LetterBatch {
         found: row.try_get(0)?,
         changed: row.try_get(1)?,
         last: row.try_get::<Option<i64>, _>(2)?.map(MessageId),
-    };
-    tx.commit().await?;
-    Ok(batch)
+    })
 }

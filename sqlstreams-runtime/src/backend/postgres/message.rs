@@ -3,9 +3,8 @@
 use bytes::Bytes;
 use sqlx::postgres::{PgArguments, PgRow};
 use sqlx::query::Query;
-use sqlx::{Postgres, Row, SqlStr, Transaction};
+use sqlx::{Postgres, Row, Transaction};
 
-use super::connection::Checkout;
 use super::value::JsonText;
 use super::{PostgresBackend, error, partition, value};
 use crate::backend::ReadParams;
@@ -27,20 +26,20 @@ pub(super) async fn produce(
     messages: &[NewMessage],
 ) -> Result<Vec<MessageId>, Error> {
     let state = backend.stream(stream);
-    let connection = backend.pool.acquire().await.map_err(|err| error::map(PRODUCING, err).unsent())?;
-    let mut connection = Checkout::new(connection);
     let mut healings = 0;
     let ids = loop {
-        let insert = insert(state.statements.message_produce.clone(), version, codec, messages);
+        let mut connection = backend.producing(PRODUCING).await?;
+        let insert = insert(backend.query(&state.statements.message_produce), version, codec, messages);
         match insert.fetch_all(&mut *connection).await.and_then(|rows| ids(&rows)) {
             Err(err) if error::is_missing_partition(&err) && healings < HEALINGS => {
+                connection.failed(PRODUCING, err).await;
+                drop(connection);
                 heal(backend, stream, messages, healings).await?;
                 healings += 1;
             }
-            answer => break connection.answer(PRODUCING, answer)?,
+            answer => break connection.answer(PRODUCING, answer).await?,
         }
     };
-    drop(connection);
     if let Some(last) = ids.last().filter(|last| state.bound.wants_room(last.0)) {
         partition::keep_ahead(backend, stream, last.0).await;
     }
@@ -65,16 +64,13 @@ impl PostgresBackend {
         messages: &[NewMessage],
     ) -> Result<Vec<MessageId>, Error> {
         let state = self.stream(stream);
-        let insert = insert(state.statements.message_produce_in.clone(), version, codec, messages);
+        self.probe().await?;
+        let insert = insert(self.query(&state.statements.message_produce_in), version, codec, messages);
         let ids = match insert.fetch_all(&mut **tx).await.and_then(|rows| ids(&rows)) {
             Ok(ids) => ids,
             Err(err) if error::is_missing_partition(&err) => {
                 heal(self, stream, messages, 0).await?;
-                return Err(Error::new(
-                    Kind::Conflict,
-                    "SQLS-0211",
-                    "the stream had no partition for the message; it has one now - roll back and run the transaction again",
-                ));
+                return Err(error::partition_added());
             }
             Err(err) => return Err(error::map(PRODUCING_IN, err)),
         };
@@ -114,12 +110,18 @@ fn room(messages: &[NewMessage]) -> i64 {
     i64::from(u32::try_from(messages.len()).unwrap_or(u32::MAX))
 }
 
-fn insert(sql: SqlStr, version: u32, codec: i16, messages: &[NewMessage]) -> Query<'_, Postgres, PgArguments> {
+/// The statement with its parameters.
+fn insert<'q>(
+    statement: Query<'q, Postgres, PgArguments>,
+    version: u32,
+    codec: i16,
+    messages: &'q [NewMessage],
+) -> Query<'q, Postgres, PgArguments> {
     let payloads: Vec<_> = messages.iter().map(|message| JsonText(&message.payload)).collect();
     let routing: Vec<_> = messages.iter().map(|message| message.routing_key.as_deref()).collect();
     let keys: Vec<_> = messages.iter().map(|message| message.message_key.as_deref()).collect();
     let headers: Vec<_> = messages.iter().map(|message| message.headers.as_deref().map(JsonText)).collect();
-    sqlx::query(sql).bind(version.cast_signed()).bind(codec).bind(payloads).bind(routing).bind(keys).bind(headers)
+    statement.bind(version.cast_signed()).bind(codec).bind(payloads).bind(routing).bind(keys).bind(headers)
 }
 
 fn ids(rows: &[PgRow]) -> Result<Vec<MessageId>, sqlx::Error> {
@@ -130,7 +132,8 @@ pub(super) async fn read(backend: &PostgresBackend, params: &ReadParams) -> Resu
     const DOING: &str = "reading messages";
     let state = backend.stream(params.stream);
     let mut connection = backend.engine(DOING).await?;
-    let rows = sqlx::query(state.statements.message_read.clone())
+    let rows = backend
+        .query(&state.statements.message_read)
         .bind(params.low)
         .bind(params.high)
         .bind(&params.versions)
@@ -139,7 +142,7 @@ pub(super) async fn read(backend: &PostgresBackend, params: &ReadParams) -> Resu
         .fetch_all(&mut *connection)
         .await
         .and_then(|rows| stored(&rows, 0));
-    connection.answer(DOING, rows)
+    connection.answer(DOING, rows).await
 }
 
 pub(super) fn routing_regex(bindings: &[String]) -> Option<String> {
@@ -172,6 +175,7 @@ pub(super) fn stored(rows: &[PgRow], first: usize) -> Result<Vec<StoredMessage>,
             Ok(StoredMessage {
                 id: MessageId(row.try_get(first)?),
                 created_at: value::timestamp(row, first + 1)?,
+                scheduled_at: value::optional_timestamp(row, first + 9)?,
                 schema_version: row.try_get::<i32, _>(first + 2)?.cast_unsigned(),
                 codec: row.try_get(first + 3)?,
                 routing_key: slice(&spans[0]),

@@ -1,6 +1,6 @@
 //! The installation's version.
 
-use sqlx::{Connection, PgConnection, Row, SqlStr};
+use sqlx::{PgConnection, Row, SqlStr};
 
 use super::statements::SharedStatements;
 use super::{PostgresBackend, error};
@@ -31,48 +31,49 @@ pub(super) fn script(schema: &str, migration: &Migration) -> String {
 }
 
 pub(super) async fn apply(backend: &PostgresBackend) -> Result<(), Error> {
-    let mut connection = backend.engine(MIGRATING).await?;
+    let mut connection = backend.transaction(MIGRATING).await?;
     let result = apply_on(backend, &mut connection).await;
-    connection.answer(MIGRATING, result)?
+    connection.answer(MIGRATING, result).await?
 }
 
 /// One transaction under a lock: two processes that migrate at once wait for each other.
 async fn apply_on(backend: &PostgresBackend, connection: &mut PgConnection) -> Result<Result<(), Error>, sqlx::Error> {
     let shared = &backend.shared;
-    let mut tx = connection.begin().await?;
-    sqlx::query(shared.migration_lock.clone()).execute(&mut *tx).await?;
-    sqlx::query(shared.migration_schema.clone()).execute(&mut *tx).await?;
-    sqlx::query(shared.migration_table.clone()).execute(&mut *tx).await?;
-    let applied = list(backend, &mut tx).await?;
+    backend.query(&shared.migration_lock).execute(&mut *connection).await?;
+    backend.query(&shared.migration_schema).execute(&mut *connection).await?;
+    backend.query(&shared.migration_table).execute(&mut *connection).await?;
+    let applied = list(backend, connection).await?;
     if let Err(refused) = check_applied(&applied, &[]) {
         return Ok(Err(refused));
     }
     for migration in MIGRATIONS.iter().filter(|migration| !applied.iter().any(|a| a.version == migration.version)) {
-        sqlx::raw_sql(fill(&backend.schema, migration)).execute(&mut *tx).await?;
-        sqlx::query(shared.migration_record.clone())
+        sqlx::raw_sql(fill(&backend.schema, migration)).execute(&mut *connection).await?;
+        backend
+            .query(&shared.migration_record)
             .bind(migration.version)
             .bind(migration.name)
             .bind(migration.oldest_build)
             .bind(BUILD)
-            .execute(&mut *tx)
+            .execute(&mut *connection)
             .await?;
     }
-    tx.commit().await?;
     Ok(Ok(()))
 }
 
 pub(super) async fn check(backend: &PostgresBackend) -> Result<(), Error> {
     let mut connection = backend.engine(CHECKING).await?;
     match list(backend, &mut connection).await {
-        Ok(applied) => connection.answer(CHECKING, Ok(applied)).and_then(|applied| check_applied(&applied, MIGRATIONS)),
+        Ok(applied) => {
+            connection.answer(CHECKING, Ok(applied)).await.and_then(|applied| check_applied(&applied, MIGRATIONS))
+        }
         Err(err) if error::is_missing_table(&err) => {
             Err(missing_installation(&format!("schema \"{}\"", backend.schema)))
         }
-        Err(err) => Err(connection.failed(CHECKING, err)),
+        Err(err) => Err(connection.failed(CHECKING, err).await),
     }
 }
 
 async fn list(backend: &PostgresBackend, connection: &mut PgConnection) -> Result<Vec<Applied>, sqlx::Error> {
-    let rows = sqlx::query(backend.shared.migration_list.clone()).fetch_all(connection).await?;
+    let rows = backend.query(&backend.shared.migration_list).fetch_all(connection).await?;
     rows.iter().map(|row| Ok(Applied { version: row.try_get(0)?, oldest_build: row.try_get(1)? })).collect()
 }

@@ -5,19 +5,23 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::PgPool;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgArguments, PgConnectOptions, PgPoolOptions};
+use sqlx::query::{Query, QueryScalar};
+use sqlx::{PgPool, Postgres, SqlStr};
+use tokio::sync::OnceCell;
 
 use super::template::Names;
 use super::{
     AttemptRow, Backend, BindingParams, BindingRow, ClaimParams, ClaimRow, DeadLetterRow, DiscardScope, ExceptionRow,
     ExceptionSettleParams, ExceptionTakeParams, GroupParams, GroupRow, KeyGateParams, KeyGateRow, LaneMove, LaneParams,
     LaneReadParams, LeaseRow, LetterBatch, LetterCounts, LetterParams, LetterRow, PositionRow, PresenceParams,
-    ProgressParams, ReadParams, ReplayParams, ReplayRow, ReturnParams, SettleParams, StallCause, StreamParams,
-    StreamRow,
+    ProduceWithParams, ProducedRow, ProgressParams, PromoteParams, PromoteRow, ReadParams, ReplayParams, ReplayRow,
+    ReturnParams, SettleParams, StallCause, StreamParams, StreamRow, SweepParams, SweepRow, WorkerLookParams,
+    WorkerLookRow, WorkerNames, WorkerStateRow,
 };
 use crate::error::{Error, Kind};
-use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
+use crate::identity::{DelayedId, GroupId, LeaseToken, MessageId, PresenceId, StreamId, WorkerId, WorkerToken};
 use crate::message::{NewMessage, StoredMessage};
 use crate::migrate::quoted;
 use crate::role::RoleKind;
@@ -27,10 +31,12 @@ mod binding;
 mod claim;
 mod connection;
 mod cursor;
+mod delayed;
 mod delivery;
 mod error;
 mod exception;
 mod group;
+mod idempotency;
 mod key;
 mod lane;
 mod lease;
@@ -40,13 +46,16 @@ pub(crate) mod migration;
 mod parked;
 mod partition;
 mod presence;
+mod probe;
+mod produce_with;
 mod replay;
 mod statements;
 mod stream;
 mod value;
 mod wake;
+mod worker;
 
-use connection::Checkout;
+use connection::{Beginnings, Checkout, Mode};
 use partition::PartitionBound;
 use statements::{SharedStatements, StreamStatements};
 
@@ -62,8 +71,13 @@ pub struct PostgresBackend {
     engine: PgPool,
     /// Renewals alone: they must not wait behind claims either.
     renewals: PgPool,
+    mode: Mode,
+    mark: probe::Mark,
+    /// The mode was found to fit what the pools connect to.
+    fits: OnceCell<()>,
     schema: String,
     shared: SharedStatements,
+    beginnings: Beginnings,
     streams: RwLock<HashMap<StreamId, Arc<StreamState>>>,
     wake: wake::Listener,
 }
@@ -74,43 +88,107 @@ pub(crate) struct StreamState {
 }
 
 impl PostgresBackend {
-    /// Uses `pool` for produces, and opens a small pool of its own, lazily, with the same options.
+    /// Uses `pool` for produces, and opens a small pool of its own, lazily, with the same options. Connections are
+    /// sessions: a pooler in between is refused at the first use.
     ///
     /// # Errors
     /// A schema name that is not `[a-z_][a-z0-9_]*`, at most 63 bytes.
     pub fn new(pool: PgPool, schema: &str) -> Result<Self, Error> {
+        Self::with_mode(pool, schema, Mode::Direct)
+    }
+
+    /// As [`PostgresBackend::new`], for a pooler that gives its servers out for a transaction: each statement is
+    /// within one, without a name, and nobody listens.
+    ///
+    /// # Errors
+    /// As [`PostgresBackend::new`].
+    pub fn pooled(pool: PgPool, schema: &str) -> Result<Self, Error> {
+        Self::with_mode(pool, schema, Mode::Pooled)
+    }
+
+    fn with_mode(pool: PgPool, schema: &str, mode: Mode) -> Result<Self, Error> {
         check_schema(schema)?;
-        let options = engine_options(pool.connect_options().as_ref().clone());
         let shared = SharedStatements::fill(Names { schema, stream: 0 });
-        let own = |connections| {
-            let prepare = shared.connection_prepare.clone();
-            checked_after_a_pause(PgPoolOptions::new())
-                .after_connect(move |connection, _| {
-                    let prepare = sqlx::raw_sql(prepare.clone());
-                    Box::pin(async move { prepare.execute(connection).await.map(drop) })
-                })
-                .max_connections(connections)
-                .acquire_timeout(Duration::from_secs(10))
-                .idle_timeout(Duration::from_secs(300))
-                .connect_lazy_with(options.clone())
-        };
+        let mark = probe::Mark::new(shared.connection_look.clone());
+        let options = pool.connect_options().as_ref().clone();
+        let own = |connections| own_pool(connections, mode, &options, &mark, &shared);
         Ok(Self {
             pool,
             engine: own(ENGINE_CONNECTIONS),
             renewals: own(1),
+            mode,
+            mark,
+            fits: OnceCell::new(),
             schema: schema.to_owned(),
+            beginnings: Beginnings::of(&shared),
             shared,
             streams: RwLock::default(),
             wake: wake::Listener::default(),
         })
     }
 
+    /// Looks whether the client's mode fits what its pools connect to, if that is not known yet.
+    ///
+    /// # Errors
+    /// A pooler where there should be none, or one that pools by statement; a server that can't be reached.
+    pub async fn probe(&self) -> Result<(), Error> {
+        self.fits.get_or_try_init(|| probe::check(self)).await.copied()
+    }
+
+    /// A connection for claims and settlements.
     async fn engine(&self, doing: &str) -> Result<Checkout, Error> {
-        self.engine.acquire().await.map(Checkout::new).map_err(|err| error::map(doing, err).unsent())
+        self.checkout(&self.engine, doing).await
+    }
+
+    /// As [`PostgresBackend::engine`]; all until the answer is one transaction.
+    async fn transaction(&self, doing: &str) -> Result<Checkout, Error> {
+        self.probe().await?;
+        self.transaction_on(&self.engine, doing).await
     }
 
     async fn renewals(&self, doing: &str) -> Result<Checkout, Error> {
-        self.renewals.acquire().await.map(Checkout::new).map_err(|err| error::map(doing, err).unsent())
+        self.checkout(&self.renewals, doing).await
+    }
+
+    async fn producing(&self, doing: &str) -> Result<Checkout, Error> {
+        self.checkout(&self.pool, doing).await
+    }
+
+    async fn checkout(&self, pool: &PgPool, doing: &str) -> Result<Checkout, Error> {
+        self.probe().await?;
+        match self.mode {
+            Mode::Direct => self.acquire(pool, doing).await.map(Checkout::new),
+            Mode::Pooled => self.transaction_on(pool, doing).await,
+        }
+    }
+
+    async fn transaction_on(&self, pool: &PgPool, doing: &str) -> Result<Checkout, Error> {
+        let connection = self.acquire(pool, doing).await?;
+        let checkout = Checkout::begin(connection, self.mode, &self.beginnings, &self.shared).await;
+        checkout.map_err(|err| error::map(doing, err))
+    }
+
+    /// A connection. When a new one is refused meanwhile, the reason at once: the pool would try again.
+    async fn acquire(&self, pool: &PgPool, doing: &str) -> Result<PoolConnection<Postgres>, Error> {
+        let mut refusals = self.mark.refusals();
+        tokio::select! {
+            biased;
+            connection = pool.acquire() => connection.map_err(|err| error::map(doing, err).unsent()),
+            _ = refusals.changed() => Err(probe::mismatch()),
+        }
+    }
+
+    /// A statement, named on its server only where the server stays the connection's.
+    fn query<'q>(&self, text: &SqlStr) -> Query<'q, Postgres, PgArguments> {
+        sqlx::query(text.clone()).persistent(self.mode == Mode::Direct)
+    }
+
+    /// As [`PostgresBackend::query`], for the first column.
+    fn scalar<'q, T>(&self, text: &SqlStr) -> QueryScalar<'q, Postgres, T, PgArguments>
+    where
+        (T,): for<'r> sqlx::FromRow<'r, sqlx::postgres::PgRow>,
+    {
+        sqlx::query_scalar(text.clone()).persistent(self.mode == Mode::Direct)
     }
 
     fn stream(&self, id: StreamId) -> Arc<StreamState> {
@@ -135,6 +213,35 @@ impl PostgresBackend {
     }
 }
 
+/// A lazy pool of the engine's own. Sessions are started with what the engine's statements rely on; behind a pooler
+/// each transaction is.
+fn own_pool(
+    connections: u32,
+    mode: Mode,
+    options: &PgConnectOptions,
+    mark: &probe::Mark,
+    shared: &SharedStatements,
+) -> PgPool {
+    let pool = PgPoolOptions::new()
+        .max_connections(connections)
+        .acquire_timeout(Duration::from_secs(10))
+        .idle_timeout(Duration::from_secs(300));
+    if mode == Mode::Pooled {
+        return checked_after_a_pause(pool, None).connect_lazy_with(pooled_options(options.clone()));
+    }
+    let prepare = shared.connection_prepare.clone();
+    let started = mark.clone();
+    let pool = pool.after_connect(move |connection, _| {
+        let (prepare, mark) = (sqlx::raw_sql(prepare.clone()), started.clone());
+        Box::pin(async move {
+            mark.insist(connection).await?;
+            prepare.execute(connection).await.map(drop)
+        })
+    });
+    let options = engine_options(options.clone()).options([(probe::MARK, mark.value())]);
+    checked_after_a_pause(pool, Some(mark.clone())).connect_lazy_with(options)
+}
+
 /// What the engine's statements rely on, whatever the user's pool or the database's defaults say: at
 /// REPEATABLE READ, competing claims would fail with 40001.
 fn engine_options(options: PgConnectOptions) -> PgConnectOptions {
@@ -151,6 +258,11 @@ fn engine_options(options: PgConnectOptions) -> PgConnectOptions {
         // On 17 and older an unavoidable scan counts as dear enough to be compiled.
         ("jit", "off"),
     ])
+}
+
+/// A pooler takes no parameter at a connection's start that it would have to pass on.
+fn pooled_options(options: PgConnectOptions) -> PgConnectOptions {
+    options.statement_cache_capacity(0).extra_float_digits(None).application_name("sqlstreams")
 }
 
 fn check_schema(schema: &str) -> Result<(), Error> {
@@ -201,6 +313,21 @@ impl Backend for PostgresBackend {
     ) -> Result<Vec<MessageId>, Error> {
         message::produce(self, stream, version, codec, messages).await
     }
+    async fn message_produce_with(&self, params: &ProduceWithParams<'_>) -> Result<Vec<ProducedRow>, Error> {
+        produce_with::produce(self, params).await
+    }
+    async fn delayed_cancel(&self, stream: StreamId, id: DelayedId) -> Result<bool, Error> {
+        delayed::cancel(self, stream, id).await
+    }
+    async fn delayed_promote(&self, params: &PromoteParams) -> Result<PromoteRow, Error> {
+        delayed::promote(self, params).await
+    }
+    async fn delayed_heads(&self, streams: &[StreamId]) -> Result<Vec<(StreamId, DelayedId)>, Error> {
+        delayed::heads(self, streams).await
+    }
+    async fn idempotency_sweep(&self, params: &SweepParams) -> Result<SweepRow, Error> {
+        idempotency::sweep(self, params).await
+    }
     async fn message_read(&self, params: &ReadParams) -> Result<Vec<StoredMessage>, Error> {
         message::read(self, params).await
     }
@@ -246,6 +373,15 @@ impl Backend for PostgresBackend {
     }
     async fn key_gate(&self, params: &KeyGateParams) -> Result<Vec<KeyGateRow>, Error> {
         key::gate(self, params).await
+    }
+    async fn key_ticket(
+        &self,
+        stream: StreamId,
+        group: GroupId,
+        token: LeaseToken,
+        message: MessageId,
+    ) -> Result<Option<i64>, Error> {
+        key::ticket(self, stream, group, token, message).await
     }
     async fn lane_read(&self, params: &LaneReadParams) -> Result<Vec<StoredMessage>, Error> {
         lane::read(self, params).await
@@ -297,6 +433,9 @@ impl Backend for PostgresBackend {
     async fn cursor_stall(&self, stream: StreamId, group: GroupId) -> Result<Vec<StallCause>, Error> {
         cursor::stall(self, stream, group).await
     }
+    async fn cursor_advance(&self, stream: StreamId, group: GroupId) -> Result<bool, Error> {
+        cursor::advance(self, stream, group).await
+    }
     async fn cursor_position(&self, stream: StreamId, group: GroupId) -> Result<PositionRow, Error> {
         cursor::position(self, stream, group).await
     }
@@ -324,6 +463,26 @@ impl Backend for PostgresBackend {
     async fn partition_ensure(&self, stream: StreamId) -> Result<Option<MessageId>, Error> {
         partition::ensure(self, stream, 0).await.map(Some)
     }
+    async fn worker_declare(&self, names: WorkerNames) -> Result<(), Error> {
+        worker::declare(self, names).await
+    }
+    async fn worker_look(&self, params: &WorkerLookParams) -> Result<WorkerLookRow, Error> {
+        worker::look(self, params).await
+    }
+    async fn worker_take(
+        &self,
+        owner: PresenceId,
+        workers: &[(WorkerId, WorkerToken)],
+        now: Option<Timestamp>,
+    ) -> Result<Vec<WorkerToken>, Error> {
+        worker::take(self, owner, workers, now).await
+    }
+    async fn worker_list(&self, now: Option<Timestamp>) -> Result<Vec<WorkerStateRow>, Error> {
+        worker::list(self, now).await
+    }
+    async fn worker_target(&self, id: WorkerId, target: i32) -> Result<bool, Error> {
+        worker::target(self, id, target).await
+    }
     async fn wake_send(&self, streams: &[StreamId]) -> Result<(), Error> {
         wake::send(self, streams).await
     }
@@ -336,22 +495,24 @@ impl Backend for PostgresBackend {
 }
 
 /// Asks the server for a sign of life before a connection is used after a pause, and not before each use: that
-/// would double the exchanges.
-fn checked_after_a_pause(options: PgPoolOptions) -> PgPoolOptions {
+/// would double the exchanges. With a mark, the session must still be the client's own.
+fn checked_after_a_pause(options: PgPoolOptions, mark: Option<probe::Mark>) -> PgPoolOptions {
     use sqlx::Connection;
     const PAUSE: Duration = Duration::from_millis(500);
-    options.test_before_acquire(false).before_acquire(|connection, usage| {
+    options.test_before_acquire(false).before_acquire(move |connection, usage| {
+        let mark = mark.clone();
         Box::pin(async move {
-            if usage.idle_for >= PAUSE {
-                connection.ping().await?;
+            match mark {
+                _ if usage.idle_for < PAUSE => Ok(true),
+                Some(mark) => mark.is_on(connection).await,
+                None => connection.ping().await.map(|()| true),
             }
-            Ok(true)
         })
     })
 }
 
 /// The pool of a client that has none of its user's.
-pub(crate) async fn connect(url: &str) -> Result<PgPool, Error> {
+pub(crate) async fn connect(url: &str, pooled: bool) -> Result<PgPool, Error> {
     use std::str::FromStr;
     let options = PgConnectOptions::from_str(url).map_err(|err| {
         Error::new(
@@ -361,7 +522,8 @@ pub(crate) async fn connect(url: &str) -> Result<PgPool, Error> {
         )
         .with_source(err)
     })?;
-    let pool = checked_after_a_pause(PgPoolOptions::new()).connect_with(options);
+    let options = if pooled { pooled_options(options) } else { options };
+    let pool = checked_after_a_pause(PgPoolOptions::new(), None).connect_with(options);
     pool.await.map_err(|err| error::map("connecting", err))
 }
 

@@ -13,7 +13,8 @@ pub(super) async fn take(
 ) -> Result<Option<LeaseRow>, Error> {
     let state = backend.stream(params.stream);
     let mut connection = backend.engine(DOING).await?;
-    let row = sqlx::query(state.statements.parked_take.clone())
+    let row = backend
+        .query(&state.statements.parked_take)
         .bind(params.group.0)
         .bind(versions)
         .bind(params.width)
@@ -22,5 +23,5 @@ pub(super) async fn take(
         .fetch_optional(&mut *connection)
         .await
         .and_then(|row| row.as_ref().map(lease::lease).transpose());
-    connection.answer(DOING, row)
+    connection.answer(DOING, row).await
 }

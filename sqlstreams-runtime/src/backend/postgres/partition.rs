@@ -36,12 +36,13 @@ impl Drop for Turn<'_> {
 /// the next `room` ids reach.
 pub(super) async fn ensure(backend: &PostgresBackend, stream: StreamId, room: i64) -> Result<MessageId, Error> {
     let mut connection = backend.engine(ADDING).await?;
-    let bound = sqlx::query_scalar::<_, i64>(backend.shared.partition_ensure.clone())
+    let bound = backend
+        .scalar::<i64>(&backend.shared.partition_ensure)
         .bind(stream.0)
         .bind(room)
         .fetch_one(&mut *connection)
         .await;
-    let bound = connection.answer(ADDING, bound)?;
+    let bound = connection.answer(ADDING, bound).await?;
     Ok(MessageId(bound))
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sqlx::postgres::PgRow;
-use sqlx::{Connection, PgConnection, Postgres, Row, Transaction};
+use sqlx::{PgConnection, Row};
 
 use super::{PostgresBackend, StreamState, group, value};
 use crate::backend::{ReplayParams, ReplayRow, ReplayTouched, ReplayWay, missing_group};
@@ -14,17 +14,19 @@ pub(super) async fn look(backend: &PostgresBackend, params: &ReplayParams) -> Re
     const DOING: &str = "looking what a move of a group would do";
     let state = backend.stream(params.stream);
     let mut connection = backend.engine(DOING).await?;
-    let row = look_on(&state, &mut connection, params).await;
-    connection.answer(DOING, row)?.ok_or_else(|| missing_group(params.group))
+    let row = look_on(backend, &state, &mut connection, params).await;
+    connection.answer(DOING, row).await?.ok_or_else(|| missing_group(params.group))
 }
 
 async fn look_on(
+    backend: &PostgresBackend,
     state: &StreamState,
     connection: &mut PgConnection,
     params: &ReplayParams,
 ) -> Result<Option<ReplayRow>, sqlx::Error> {
-    let Some(seen) = seek(state, connection, params).await? else { return Ok(None) };
-    let row = sqlx::query(state.statements.replay_count.clone())
+    let Some(seen) = seek(backend, state, connection, params).await? else { return Ok(None) };
+    let row = backend
+        .query(&state.statements.replay_count)
         .bind(params.group.0)
         .bind(seen.target)
         .bind(seen.target.min(seen.claimed))
@@ -46,12 +48,14 @@ async fn look_on(
 }
 
 async fn seek(
+    backend: &PostgresBackend,
     state: &StreamState,
     connection: &mut PgConnection,
     params: &ReplayParams,
 ) -> Result<Option<ReplayRow>, sqlx::Error> {
     let (to, place) = group::start(params.to);
-    let row = sqlx::query(state.statements.replay_seek.clone())
+    let row = backend
+        .query(&state.statements.replay_seek)
         .bind(params.group.0)
         .bind(to)
         .bind(place)
@@ -73,70 +77,78 @@ fn seen(row: &PgRow) -> Result<ReplayRow, sqlx::Error> {
 
 pub(super) async fn move_to(backend: &PostgresBackend, params: &ReplayParams) -> Result<ReplayRow, Error> {
     const DOING: &str = "moving a group";
-    let mut connection = backend.engine(DOING).await?;
+    let mut connection = backend.transaction(DOING).await?;
     let row = move_on(backend, &mut connection, params).await;
-    connection.answer(DOING, row)?.ok_or_else(|| missing_group(params.group))
+    if row.as_ref().is_ok_and(|row| row.is_none_or(|row| !row.moved)) {
+        // It may have changed something before it saw that it must not.
+        connection.undo(DOING).await?;
+    }
+    connection.answer(DOING, row).await?.ok_or_else(|| missing_group(params.group))
 }
 
 async fn move_on(
     backend: &PostgresBackend,
-    connection: &mut PgConnection,
+    tx: &mut PgConnection,
     params: &ReplayParams,
 ) -> Result<Option<ReplayRow>, sqlx::Error> {
     let state = backend.stream(params.stream);
-    let mut tx = connection.begin().await?;
-    sqlx::query(backend.shared.replay_gate.clone()).bind(params.group.0).execute(&mut *tx).await?;
-    if !lock(&state, &mut tx, params.group).await? {
+    backend.query(&backend.shared.replay_gate).bind(params.group.0).execute(&mut *tx).await?;
+    if !lock(backend, &state, tx, params.group).await? {
         return Ok(None);
     }
-    let Some(mut row) = seek(&state, &mut tx, params).await? else { return Ok(None) };
+    let Some(mut row) = seek(backend, &state, tx, params).await? else { return Ok(None) };
     if !params.goes(row.claimed, row.wanted) || row.target == row.claimed {
         return Ok(Some(row));
     }
     match params.way {
         ReplayWay::Back { keep_dead_letters, only_idle } => {
-            lease(&state, &mut tx, params.group, &mut row).await?;
-            exception(&state, &mut tx, params.group, (row.target, keep_dead_letters), &mut row).await?;
+            lease(backend, &state, tx, params.group, &mut row).await?;
+            exception(backend, &state, tx, params.group, (row.target, keep_dead_letters), &mut row).await?;
             if only_idle && row.running > 0 {
                 return Ok(Some(row));
             }
-            parked(&state, &mut tx, params.group, &mut row).await?;
+            parked(backend, &state, tx, params.group, &mut row).await?;
         }
         ReplayWay::Forward { discard_waiting: true } => {
-            exception(&state, &mut tx, params.group, (0, true), &mut row).await?;
+            exception(backend, &state, tx, params.group, (0, true), &mut row).await?;
         }
         ReplayWay::Forward { discard_waiting: false } => {}
     }
-    let to = sqlx::query(state.statements.replay_move.clone()).bind(params.group.0).bind(row.target);
+    let to = backend.query(&state.statements.replay_move).bind(params.group.0).bind(row.target);
     to.execute(&mut *tx).await?;
-    tx.commit().await?;
     row.moved = true;
     Ok(Some(row))
 }
 
 /// Takes the claim lock; false when the group has no cursor.
-async fn lock(state: &StreamState, tx: &mut Transaction<'_, Postgres>, group: GroupId) -> Result<bool, sqlx::Error> {
+async fn lock(
+    backend: &PostgresBackend,
+    state: &StreamState,
+    tx: &mut PgConnection,
+    group: GroupId,
+) -> Result<bool, sqlx::Error> {
     loop {
-        let lock = sqlx::query(state.statements.replay_lock.clone()).bind(group.0);
-        if lock.fetch_optional(&mut **tx).await?.is_some() {
+        let lock = backend.query(&state.statements.replay_lock).bind(group.0);
+        if lock.fetch_optional(&mut *tx).await?.is_some() {
             return Ok(true);
         }
         // Either another version came, or there is none at all.
-        let position = sqlx::query(state.statements.cursor_position.clone()).bind(group.0);
-        if position.fetch_optional(&mut **tx).await?.is_none() {
+        let position = backend.query(&state.statements.cursor_position).bind(group.0);
+        if position.fetch_optional(&mut *tx).await?.is_none() {
             return Ok(false);
         }
     }
 }
 
 async fn lease(
+    backend: &PostgresBackend,
     state: &StreamState,
-    tx: &mut Transaction<'_, Postgres>,
+    tx: &mut PgConnection,
     group: GroupId,
     row: &mut ReplayRow,
 ) -> Result<(), sqlx::Error> {
-    let lease = sqlx::query(state.statements.replay_lease.clone()).bind(group.0).bind(row.target);
-    let answer = lease.fetch_one(&mut **tx).await?;
+    let lease = backend.query(&state.statements.replay_lease).bind(group.0).bind(row.target);
+    let answer = lease.fetch_one(&mut *tx).await?;
     let count = |column: usize| answer.try_get::<i64, _>(column).map(i64::cast_unsigned);
     row.touched.ranges = count(0)?;
     row.touched.ranges_cut = count(1)?;
@@ -146,24 +158,25 @@ async fn lease(
 
 /// Messages in trouble above `target`.
 async fn exception(
+    backend: &PostgresBackend,
     state: &StreamState,
-    tx: &mut Transaction<'_, Postgres>,
+    tx: &mut PgConnection,
     group: GroupId,
     (target, keep_dead_letters): (i64, bool),
     row: &mut ReplayRow,
 ) -> Result<(), sqlx::Error> {
     let mut lanes: Vec<i64> = Vec::new();
     loop {
-        let lock = sqlx::query_scalar(state.statements.replay_lane.clone()).bind(group.0).bind(target);
-        let locked: Vec<i64> = lock.fetch_all(&mut **tx).await?;
+        let lock = backend.scalar(&state.statements.replay_lane).bind(group.0).bind(target);
+        let locked: Vec<i64> = lock.fetch_all(&mut *tx).await?;
         if locked == lanes {
             break;
         }
         lanes = locked;
     }
-    let exception = sqlx::query(state.statements.replay_exception.clone());
+    let exception = backend.query(&state.statements.replay_exception);
     let exception = exception.bind(group.0).bind(target).bind(keep_dead_letters);
-    let answer = exception.fetch_one(&mut **tx).await?;
+    let answer = exception.fetch_one(&mut *tx).await?;
     let count = |column: usize| answer.try_get::<i64, _>(column).map(i64::cast_unsigned);
     row.touched.waiting = count(0)?;
     row.touched.lanes = count(1)?;
@@ -174,13 +187,14 @@ async fn exception(
 }
 
 async fn parked(
+    backend: &PostgresBackend,
     state: &StreamState,
-    tx: &mut Transaction<'_, Postgres>,
+    tx: &mut PgConnection,
     group: GroupId,
     row: &mut ReplayRow,
 ) -> Result<(), sqlx::Error> {
-    let parked = sqlx::query(state.statements.replay_parked.clone()).bind(group.0).bind(row.target);
-    let answer = parked.fetch_one(&mut **tx).await?;
+    let parked = backend.query(&state.statements.replay_parked).bind(group.0).bind(row.target);
+    let answer = parked.fetch_one(&mut *tx).await?;
     row.touched.parked = answer.try_get::<i64, _>(0)?.cast_unsigned();
     row.touched.parked_cut = answer.try_get::<i64, _>(1)?.cast_unsigned();
     Ok(())
@@ -193,24 +207,22 @@ pub(super) async fn pause(
     length: Option<Duration>,
 ) -> Result<(), Error> {
     const DOING: &str = "pausing a group";
-    let mut connection = backend.engine(DOING).await?;
+    let mut connection = backend.transaction(DOING).await?;
     let paused = pause_on(backend, &mut connection, (stream, group), length).await;
-    if connection.answer(DOING, paused)? { Ok(()) } else { Err(missing_group(group)) }
+    if connection.answer(DOING, paused).await? { Ok(()) } else { Err(missing_group(group)) }
 }
 
 async fn pause_on(
     backend: &PostgresBackend,
-    connection: &mut PgConnection,
+    tx: &mut PgConnection,
     (stream, group): (StreamId, GroupId),
     length: Option<Duration>,
 ) -> Result<bool, sqlx::Error> {
     let state = backend.stream(stream);
-    let mut tx = connection.begin().await?;
-    if !lock(&state, &mut tx, group).await? {
+    if !lock(backend, &state, tx, group).await? {
         return Ok(false);
     }
-    let pause = sqlx::query(state.statements.replay_pause.clone());
+    let pause = backend.query(&state.statements.replay_pause);
     pause.bind(group.0).bind(length.map(value::wait)).execute(&mut *tx).await?;
-    tx.commit().await?;
     Ok(true)
 }

@@ -1,8 +1,7 @@
 //! Streams and their payload versions.
 
-use sqlx::Row;
+use sqlx::{PgConnection, Row};
 
-use super::connection::Checkout;
 use super::{PostgresBackend, error};
 use crate::backend::{StreamParams, StreamRow};
 use crate::error::{Error, Kind};
@@ -15,24 +14,13 @@ pub(super) async fn register(backend: &PostgresBackend, params: &StreamParams) -
         return Ok(row);
     }
     let mut connection = backend.engine(DOING).await?;
-    let id = sqlx::query_scalar::<_, i64>(backend.shared.stream_create.clone())
-        .bind(params.name.as_str())
-        .bind(params.message_key.as_deref())
-        .bind(params.partition_size)
-        .fetch_one(&mut *connection)
-        .await;
-    let id = id.map_err(|err| registration(&mut connection, params, err))?;
-    let created = sqlx::query(backend.shared.stream_version_create.clone())
-        .bind(id)
-        .bind(params.schema_version.cast_signed())
-        .bind(params.codec)
-        .bind(&params.shape)
-        .bind(&params.shape_hash[..])
-        .bind(&params.json_schema)
-        .execute(&mut *connection)
-        .await;
-    let created = created.map_err(|err| registration(&mut connection, params, err))?;
-    connection.answer(DOING, Ok(created))?;
+    match create(backend, &mut connection, params).await {
+        Err(err) if error::is_permission(&err) => {
+            connection.failed(DOING, err).await;
+            return Err(may_not_register(params));
+        }
+        created => connection.answer(DOING, created).await?,
+    }
     drop(connection);
     let row = find(backend, params).await?;
     row.ok_or_else(|| {
@@ -44,10 +32,30 @@ pub(super) async fn register(backend: &PostgresBackend, params: &StreamParams) -
     })
 }
 
-fn registration(connection: &mut Checkout, params: &StreamParams, err: sqlx::Error) -> Error {
-    if !error::is_permission(&err) {
-        return connection.failed(DOING, err);
-    }
+async fn create(
+    backend: &PostgresBackend,
+    connection: &mut PgConnection,
+    params: &StreamParams,
+) -> Result<(), sqlx::Error> {
+    let id = backend
+        .scalar::<i64>(&backend.shared.stream_create)
+        .bind(params.name.as_str())
+        .bind(params.message_key.as_deref())
+        .bind(params.partition_size)
+        .fetch_one(&mut *connection)
+        .await?;
+    let version = backend
+        .query(&backend.shared.stream_version_create)
+        .bind(id)
+        .bind(params.schema_version.cast_signed())
+        .bind(params.codec)
+        .bind(&params.shape)
+        .bind(&params.shape_hash[..])
+        .bind(&params.json_schema);
+    version.execute(connection).await.map(drop)
+}
+
+fn may_not_register(params: &StreamParams) -> Error {
     Error::new(
         Kind::Permission,
         "SQLS-0119",
@@ -62,7 +70,8 @@ fn registration(connection: &mut Checkout, params: &StreamParams, err: sqlx::Err
 /// The stored stream, if this version of it is stored as well.
 async fn find(backend: &PostgresBackend, params: &StreamParams) -> Result<Option<StreamRow>, Error> {
     let mut connection = backend.engine(DOING).await?;
-    let row = sqlx::query(backend.shared.stream_find.clone())
+    let row = backend
+        .query(&backend.shared.stream_find)
         .bind(params.name.as_str())
         .bind(params.schema_version.cast_signed())
         .fetch_optional(&mut *connection)
@@ -77,5 +86,5 @@ async fn find(backend: &PostgresBackend, params: &StreamParams) -> Result<Option
             })),
             _ => Ok(None),
         });
-    connection.answer(DOING, row)
+    connection.answer(DOING, row).await
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use sqlx::postgres::PgListener;
 use tokio::sync::Mutex;
 
+use super::connection::Mode;
 use super::{PostgresBackend, error};
 use crate::error::Error;
 use crate::identity::StreamId;
@@ -36,6 +37,11 @@ impl Listener {
     }
 
     pub(super) async fn wait(&self, backend: &PostgresBackend) -> Result<Vec<StreamId>, Error> {
+        if backend.mode == Mode::Pooled {
+            // A session that listens is what a pooler does not give.
+            return std::future::pending().await;
+        }
+        backend.probe().await?;
         let mut connection = self.connection.lock().await;
         let listener = match &mut *connection {
             Some(listener) => listener,
@@ -65,12 +71,13 @@ pub(super) async fn send(backend: &PostgresBackend, streams: &[StreamId]) -> Res
     const DOING: &str = "telling of new messages";
     let ids: Vec<String> = streams.iter().map(StreamId::to_string).collect();
     let mut connection = backend.engine(DOING).await?;
-    let result = sqlx::query(backend.shared.wake_send.clone())
+    let result = backend
+        .query(&backend.shared.wake_send)
         .bind(channel(&backend.schema))
         .bind(ids.join(","))
         .execute(&mut *connection)
         .await;
-    connection.answer(DOING, result.map(|_| ()))
+    connection.answer(DOING, result.map(|_| ())).await
 }
 
 fn channel(schema: &str) -> String {

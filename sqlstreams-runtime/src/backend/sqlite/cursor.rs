@@ -3,6 +3,7 @@
 use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
+use super::connection::Durability::Relaxed;
 use super::{SqliteBackend, error};
 use crate::backend::PositionRow;
 use crate::error::{Error, Kind};
@@ -33,4 +34,16 @@ fn read_position(row: &SqliteRow) -> Result<PositionRow, sqlx::Error> {
         dead: row.try_get(5)?,
         parked: row.try_get(6)?,
     })
+}
+
+pub(super) async fn advance(backend: &SqliteBackend, stream: StreamId, group: GroupId) -> Result<bool, Error> {
+    const DOING: &str = "advancing a group's settled position";
+    let state = backend.stream(stream);
+    let look = sqlx::query(state.statements.cursor_advance_look.clone()).bind(group.0);
+    if !backend.finds(DOING, look).await? {
+        return Ok(false);
+    }
+    let advance = sqlx::query(state.statements.cursor_advance.clone()).bind(group.0);
+    let answer = backend.connections.write(Relaxed, DOING, advance).await?;
+    Ok(!answer.rows.is_empty())
 }

@@ -62,7 +62,7 @@ impl SqliteBackend {
     }
 
     /// Warns once when the caller's commits may be lost with the machine.
-    async fn look_at_durability(&self, tx: &mut Transaction<'_, Sqlite>) {
+    pub(super) async fn look_at_durability(&self, tx: &mut Transaction<'_, Sqlite>) {
         const FULL: i64 = 2;
         if self.durability_known.swap(true, Ordering::Relaxed) {
             return;
@@ -130,8 +130,8 @@ pub(super) async fn read(backend: &SqliteBackend, params: &ReadParams) -> Result
     Ok(messages)
 }
 
-/// (id, creation, version, codec, lengths of routing key, message key, headers, payload)
-type Packed = (i64, i64, u32, i16, Option<usize>, Option<usize>, Option<usize>, Option<usize>);
+/// (id, creation, version, codec, lengths of routing key, message key, headers, payload, scheduled time)
+type Packed = (i64, i64, u32, i16, Option<usize>, Option<usize>, Option<usize>, Option<usize>, Option<i64>);
 
 /// Unpacks an answer of `message_read`. The texts of all messages share one allocation.
 fn unpack(row: &SqliteRow, bindings: &[String], messages: &mut Vec<StoredMessage>) -> Result<(), sqlx::Error> {
@@ -144,10 +144,11 @@ fn unpack(row: &SqliteRow, bindings: &[String], messages: &mut Vec<StoredMessage
     }
     let mut cut = |length: Option<usize>| length.map(|length| texts.split_to(length));
     messages.reserve(packed.len());
-    for (id, created_at, schema_version, codec, routing_key, message_key, headers, payload) in packed {
+    for (id, created_at, schema_version, codec, routing_key, message_key, headers, payload, scheduled_at) in packed {
         let message = StoredMessage {
             id: MessageId(id),
             created_at: Timestamp(created_at),
+            scheduled_at: scheduled_at.map(Timestamp),
             schema_version,
             codec,
             routing_key: cut(routing_key),
@@ -173,6 +174,7 @@ pub(super) fn stored(row: &SqliteRow, first: usize) -> Result<StoredMessage, sql
     Ok(StoredMessage {
         id: MessageId(row.try_get(first)?),
         created_at: Timestamp(row.try_get(first + 1)?),
+        scheduled_at: row.try_get::<Option<i64>, _>(first + 8)?.map(Timestamp),
         schema_version: row.try_get::<i32, _>(first + 2)?.cast_unsigned(),
         codec: row.try_get(first + 3)?,
         routing_key: text(4)?,

@@ -16,11 +16,12 @@ use super::{
     AttemptRow, Backend, BindingParams, BindingRow, ClaimParams, ClaimRow, DeadLetterRow, DiscardScope, ExceptionRow,
     ExceptionSettleParams, ExceptionTakeParams, GroupParams, GroupRow, KeyGateParams, KeyGateRow, LaneMove, LaneParams,
     LaneReadParams, LeaseRow, LetterBatch, LetterCounts, LetterParams, LetterRow, PositionRow, PresenceParams,
-    ProgressParams, ReadParams, ReplayParams, ReplayRow, ReturnParams, SettleParams, StallCause, StreamParams,
-    StreamRow,
+    ProduceWithParams, ProducedRow, ProgressParams, PromoteParams, PromoteRow, ReadParams, ReplayParams, ReplayRow,
+    ReturnParams, SettleParams, StallCause, StreamParams, StreamRow, SweepParams, SweepRow, WorkerLookParams,
+    WorkerLookRow, WorkerNames, WorkerStateRow,
 };
 use crate::error::{Error, Kind};
-use crate::identity::{GroupId, LeaseToken, MessageId, PresenceId, StreamId};
+use crate::identity::{DelayedId, GroupId, LeaseToken, MessageId, PresenceId, StreamId, WorkerId, WorkerToken};
 use crate::message::{NewMessage, StoredMessage};
 use crate::migrate::Migration;
 use crate::time::Timestamp;
@@ -30,10 +31,12 @@ mod claim;
 mod connection;
 mod crowd;
 mod cursor;
+mod delayed;
 mod delivery;
 mod error;
 mod exception;
 mod group;
+mod idempotency;
 mod key;
 mod lane;
 mod lease;
@@ -42,11 +45,13 @@ mod message;
 pub(crate) mod migration;
 mod parked;
 mod presence;
+mod produce_with;
 mod replay;
 mod statements;
 mod stream;
 mod value;
 mod wake;
+mod worker;
 
 use connection::Connections;
 use statements::{SharedStatements, StreamStatements, Transactions};
@@ -201,6 +206,21 @@ impl Backend for SqliteBackend {
     ) -> Result<Vec<MessageId>, Error> {
         message::produce(self, stream, version, codec, messages).await
     }
+    async fn message_produce_with(&self, params: &ProduceWithParams<'_>) -> Result<Vec<ProducedRow>, Error> {
+        produce_with::produce(self, params).await
+    }
+    async fn delayed_cancel(&self, stream: StreamId, id: DelayedId) -> Result<bool, Error> {
+        delayed::cancel(self, stream, id).await
+    }
+    async fn delayed_promote(&self, params: &PromoteParams) -> Result<PromoteRow, Error> {
+        delayed::promote(self, params).await
+    }
+    async fn delayed_heads(&self, streams: &[StreamId]) -> Result<Vec<(StreamId, DelayedId)>, Error> {
+        delayed::heads(self, streams).await
+    }
+    async fn idempotency_sweep(&self, params: &SweepParams) -> Result<SweepRow, Error> {
+        idempotency::sweep(self, params).await
+    }
     async fn message_read(&self, params: &ReadParams) -> Result<Vec<StoredMessage>, Error> {
         message::read(self, params).await
     }
@@ -246,6 +266,15 @@ impl Backend for SqliteBackend {
     }
     async fn key_gate(&self, params: &KeyGateParams) -> Result<Vec<KeyGateRow>, Error> {
         key::gate(self, params).await
+    }
+    async fn key_ticket(
+        &self,
+        stream: StreamId,
+        group: GroupId,
+        token: LeaseToken,
+        message: MessageId,
+    ) -> Result<Option<i64>, Error> {
+        key::ticket(self, stream, group, token, message).await
     }
     async fn lane_read(&self, params: &LaneReadParams) -> Result<Vec<StoredMessage>, Error> {
         lane::read(self, params).await
@@ -298,6 +327,9 @@ impl Backend for SqliteBackend {
     async fn cursor_stall(&self, _stream: StreamId, _group: GroupId) -> Result<Vec<StallCause>, Error> {
         Ok(Vec::new())
     }
+    async fn cursor_advance(&self, stream: StreamId, group: GroupId) -> Result<bool, Error> {
+        cursor::advance(self, stream, group).await
+    }
     async fn cursor_position(&self, stream: StreamId, group: GroupId) -> Result<PositionRow, Error> {
         cursor::position(self, stream, group).await
     }
@@ -324,6 +356,26 @@ impl Backend for SqliteBackend {
     }
     async fn partition_ensure(&self, _stream: StreamId) -> Result<Option<MessageId>, Error> {
         Ok(None)
+    }
+    async fn worker_declare(&self, names: WorkerNames) -> Result<(), Error> {
+        worker::declare(self, names).await
+    }
+    async fn worker_look(&self, params: &WorkerLookParams) -> Result<WorkerLookRow, Error> {
+        worker::look(self, params).await
+    }
+    async fn worker_take(
+        &self,
+        owner: PresenceId,
+        workers: &[(WorkerId, WorkerToken)],
+        now: Option<Timestamp>,
+    ) -> Result<Vec<WorkerToken>, Error> {
+        worker::take(self, owner, workers, now).await
+    }
+    async fn worker_list(&self, now: Option<Timestamp>) -> Result<Vec<WorkerStateRow>, Error> {
+        worker::list(self, now).await
+    }
+    async fn worker_target(&self, id: WorkerId, target: i32) -> Result<bool, Error> {
+        worker::target(self, id, target).await
     }
     /// A commit is its own message: `wake_wait` of other processes sees it.
     async fn wake_send(&self, _streams: &[StreamId]) -> Result<(), Error> {

@@ -7,6 +7,7 @@ use crate::backend::template::{Names, statements};
 statements! {
     /// Statements on the shared tables, and on none.
     SharedStatements {
+        delayed_heads,
         durability_level,
         group_create,
         group_update,
@@ -26,6 +27,12 @@ statements! {
         transaction_commit,
         wake_heads,
         wake_version,
+        worker_declare,
+        worker_declare_group,
+        worker_list,
+        worker_look,
+        worker_take,
+        worker_target,
     }
 }
 
@@ -41,8 +48,16 @@ statements! {
         claim_take_advance,
         claim_take_look,
         claim_take_settle,
+        cursor_advance,
+        cursor_advance_look,
         cursor_create,
         cursor_position,
+        delayed_cancel,
+        delayed_cancel_key,
+        delayed_promote,
+        delayed_promote_key,
+        delayed_promote_look,
+        delayed_promote_remove,
         delivery_append,
         delivery_list,
         exception_due,
@@ -56,7 +71,10 @@ statements! {
         exception_take_lost,
         exception_take_read,
         group_lock,
+        idempotency_sweep,
+        idempotency_sweep_look,
         key_gate,
+        key_ticket,
         lane_bury,
         lane_bury_copy,
         lane_bury_move,
@@ -86,6 +104,11 @@ statements! {
         letter_redrive,
         letter_redrive_look,
         message_produce,
+        message_produce_with,
+        message_produce_with_append,
+        message_produce_with_delay,
+        message_produce_with_first,
+        message_produce_with_look,
         message_read,
         parked_take,
         parked_take_empty,
@@ -110,6 +133,8 @@ statements! {
 #[derive(Clone, Debug)]
 pub(crate) struct Transactions {
     pub(crate) claim_take: SqlStr,
+    pub(crate) delayed_cancel: SqlStr,
+    pub(crate) delayed_promote: SqlStr,
     pub(crate) exception_settle: SqlStr,
     pub(crate) exception_settle_logged: SqlStr,
     pub(crate) exception_take: SqlStr,
@@ -120,6 +145,7 @@ pub(crate) struct Transactions {
     pub(crate) lease_settle_logged: SqlStr,
     pub(crate) letter_discard: SqlStr,
     pub(crate) letter_redrive: SqlStr,
+    pub(crate) message_produce_with: SqlStr,
     pub(crate) parked_take: SqlStr,
 }
 
@@ -137,6 +163,8 @@ impl Transactions {
         };
         Self {
             claim_take: join(&[&s.claim_take_settle, &s.claim_take, &s.claim_take_advance, &s.claim_take_look]),
+            delayed_cancel: join(&[&s.delayed_cancel_key, &s.delayed_cancel]),
+            delayed_promote: join(&[&s.delayed_promote, &s.delayed_promote_key, &s.delayed_promote_remove]),
             exception_settle: join(&[&s.exception_settle_done, &s.exception_settle]),
             exception_settle_logged: join(&[&s.exception_settle_log, &s.exception_settle_done, &s.exception_settle]),
             exception_take: join(&[&s.exception_take_bury, &s.exception_take_lost, &s.exception_take]),
@@ -159,6 +187,12 @@ impl Transactions {
             ]),
             letter_discard: join(&[&s.letter_discard_look, &s.letter_discard]),
             letter_redrive: join(&[&s.letter_redrive_look, &s.letter_redrive]),
+            message_produce_with: join(&[
+                &s.message_produce_with,
+                &s.message_produce_with_look,
+                &s.message_produce_with_append,
+                &s.message_produce_with_delay,
+            ]),
             parked_take: join(&[&s.parked_take, &s.parked_take_shrink, &s.parked_take_empty, &s.lease_find]),
         }
     }

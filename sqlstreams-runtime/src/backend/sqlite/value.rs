@@ -1,17 +1,22 @@
 //! How values travel to and from SQLite: lists as JSON text, times as integers, texts as bytes.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Row, Sqlite, ValueRef};
 use uuid::Uuid;
 
 use crate::backend::ExceptionNext;
-use crate::identity::LeaseToken;
+use crate::identity::{Digest, LeaseToken};
 use crate::time::{Timestamp, micros};
 
 pub(crate) fn now(now: Option<Timestamp>) -> Option<i64> {
     now.map(|now| now.0)
+}
+
+/// The time: the database's clock is this machine's, to the millisecond.
+pub(crate) fn clock(now: Option<Timestamp>) -> Timestamp {
+    now.unwrap_or_else(|| Timestamp(Timestamp::from(SystemTime::now()).0 / 1000 * 1000))
 }
 
 pub(crate) fn wait(wait: Duration) -> i64 {
@@ -25,7 +30,17 @@ pub(crate) fn json(list: &impl serde::Serialize) -> String {
 
 /// Tokens as a JSON array of hexadecimal texts, for `unhex`.
 pub(crate) fn tokens(tokens: &[LeaseToken]) -> String {
-    json(&tokens.iter().map(|token| hex(token.0)).collect::<Vec<_>>())
+    ids(tokens.iter().map(|token| token.0))
+}
+
+/// Ids as a JSON array of hexadecimal texts.
+pub(crate) fn ids(ids: impl Iterator<Item = Uuid>) -> String {
+    json(&ids.map(hex).collect::<Vec<_>>())
+}
+
+/// A hash as hexadecimal text.
+pub(crate) fn digest(digest: Digest) -> String {
+    hex(Uuid::from_bytes(digest.0))
 }
 
 pub(crate) fn hex(id: Uuid) -> String {
@@ -59,6 +74,7 @@ pub(crate) fn next(next: &ExceptionNext) -> (&'static str, i64, Option<&str>) {
         ExceptionNext::Dead { error } => ("dead", 0, Some(error)),
         ExceptionNext::Done => ("done", 0, None),
         ExceptionNext::Return => ("return", 0, None),
+        ExceptionNext::Wait { after } => ("return", wait(*after), None),
     }
 }
 

@@ -1,14 +1,16 @@
 //! Producers own a transaction id before they draw a message id: the cheap proof rests on it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use sqlstreams_runtime::backend::Backend;
+use sqlstreams_runtime::Timestamp;
 use sqlstreams_runtime::backend::postgres::PostgresBackend;
+use sqlstreams_runtime::backend::{Backend, ProducedRow, PromoteParams};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 
 use super::{Field, execute, until};
-use crate::harness::{SCHEMA, message};
+use crate::harness::{SCHEMA, delayed, item, message, produce_with};
 
 /// Holds every insert back between its message id and its row.
 const GATE: &str = "
@@ -81,7 +83,8 @@ async fn backend(field: &Field, plans: &str) -> (PgPool, Arc<PostgresBackend>) {
 async fn no_produce_path_has_a_moment_with_the_sequence_advanced_and_no_transaction_id() {
     let mut gate = Gate::new().await;
     let stream = gate.field.stream;
-    for plans in ["force_custom_plan", "force_generic_plan"] {
+    for (key, plans) in ["force_custom_plan", "force_generic_plan"].into_iter().enumerate() {
+        let key = u8::try_from(key).expect("a byte");
         let (pool, backend) = backend(&gate.field, plans).await;
         for messages in [1, 3] {
             let messages: Vec<_> = (0..messages).map(message).collect();
@@ -99,6 +102,20 @@ async fn no_produce_path_has_a_moment_with_the_sequence_advanced_and_no_transact
             tx.commit().await.expect("a transaction can commit");
         });
         assert_eq!(caught.await, SAFE, "produce_in, {plans}");
+        let producer = backend.clone();
+        let caught = gate.catch(async move {
+            let rows = producer.message_produce_with(&produce_with(stream, &[item(Some(key), 7)])).await;
+            assert!(matches!(rows.expect("a keyed message")[..], [ProducedRow::Message(_)]));
+        });
+        assert_eq!(caught.await, SAFE, "produce_with, {plans}");
+        let producer = backend.clone();
+        gate.field.installation.delay(stream, delayed(Duration::from_secs(60), 1)).await;
+        let now = Some(Timestamp(gate.field.installation.now().await).plus(Duration::from_secs(120)));
+        let caught = gate.catch(async move {
+            let promote = PromoteParams { stream, since: None, limit: 500, now };
+            assert_eq!(producer.delayed_promote(&promote).await.expect("a promotion").promoted, 1);
+        });
+        assert_eq!(caught.await, SAFE, "a promotion, {plans}");
         let producers = pool.clone();
         let caught = gate.catch(async move {
             let produce = sqlx::query("select sqlstreams.produce('notes', '{}')");

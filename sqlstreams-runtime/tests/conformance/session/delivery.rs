@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use sqlstreams_runtime::{Delivery, Headers, Outcome, Timestamp};
+use sqlstreams_runtime::{Delivery, Error, Headers, MessageId, Outcome, ProduceOptions, Produced, Timestamp};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::world::{
@@ -66,15 +66,23 @@ async fn a_produced_message_is_handled_with_everything_right_in_its_delivery<Db:
     assert_eq!(summaries.iter().map(|group| group.done).collect::<Vec<_>>(), [2, 2]);
 }
 
+fn with(headers: &Headers) -> ProduceOptions {
+    ProduceOptions::new().headers(headers.clone())
+}
+
+fn id(produced: Result<Produced, Error>) -> MessageId {
+    produced.expect("an order can be produced").message_id().expect("it is in the stream")
+}
+
 async fn headers_travel_beside_the_payload<Db: Engine>() {
     let world = World::<Db>::new().await;
     let orders = world.producer::<Order>().await;
     let headers = Headers::from([("trace".to_owned(), "00-ab\n\u{1F600}".to_owned()), (String::new(), String::new())]);
-    let first = orders.produce_with(&Order::new(1), &headers).await.expect("an order can be produced");
+    let first = id(orders.produce_with(&Order::new(1), with(&headers)).await);
     let mut tx = Db::begin(world.client.pool()).await;
-    let second = orders.produce_in_with(&mut tx, &Order::new(2), &headers).await.expect("an order can be produced");
+    let second = id(orders.produce_in_with(&mut tx, &Order::new(2), with(&headers)).await);
     tx.commit().await.expect("the transaction can be committed");
-    let third = orders.produce_with(&Order::new(3), &Headers::new()).await.expect("an order can be produced");
+    let third = id(orders.produce_with(&Order::new(3), with(&Headers::new())).await);
 
     let (sender, mut calls) = unbounded_channel();
     let running = start(telling::<All>(world.client.consumer(), &sender).concurrency(1));

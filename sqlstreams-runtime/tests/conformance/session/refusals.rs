@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use sqlstreams_runtime::{Error, Headers, Kind, Producer, Recovery, Stream};
+use sqlstreams_runtime::{Error, Headers, Kind, ProduceOptions, Producer, Recovery, Stream};
 use tracing::subscriber;
 
 use super::recorder::Recorder;
@@ -126,7 +126,8 @@ async fn u0000_is_refused_with_its_path<Db: Engine>() {
     assert!(text.contains("`raw[1]` holds U+0000"), "{text}");
 
     let headers = Headers::from([("trace".to_owned(), format!("{SECRET}\0"))]);
-    let text = watch.refused("SQLS-0209", bills.produce_with(&Bill::new("0"), &headers).await);
+    let text =
+        watch.refused("SQLS-0209", bills.produce_with(&Bill::new("0"), ProduceOptions::new().headers(headers)).await);
     assert!(text.contains("`trace` holds U+0000"), "{text}");
     assert!(text.starts_with("the headers for stream") && !text.contains("payload"), "{text}");
     // Its escape is an ordinary text.

@@ -2,7 +2,6 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use sqlstreams_runtime::schema::KeyPolicy;
 use sqlstreams_runtime::{Error, Kind, Outcome, Recovery};
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -19,7 +18,6 @@ on_both_databases! {
     a_consumer_without_a_group_is_refused
     a_group_that_is_added_twice_is_refused
     two_groups_of_one_name_on_two_streams_are_two_groups
-    a_key_policy_that_is_not_run_yet_is_refused
     a_client_that_was_closed_says_so
 }
 
@@ -241,15 +239,6 @@ async fn two_groups_of_one_name_on_two_streams_are_two_groups<Db: Engine>() {
     assert_eq!(soon("the return", returned_calls.recv()).await, Some((2, "returns".to_owned())));
     let summaries = running.stop().await;
     assert_eq!(summaries.iter().map(|group| group.done).collect::<Vec<_>>(), [1, 1]);
-}
-
-async fn a_key_policy_that_is_not_run_yet_is_refused<Db: Engine>() {
-    group!(OneByOne, Order, "one-by-one", keys: KeyPolicy::Exclusive);
-    let world = World::<Db>::new().await;
-    let (sender, _calls) = unbounded_channel();
-    let err = refusal(start(telling::<OneByOne>(world.client.consumer(), &sender)).end().await);
-    assert_eq!((err.kind(), err.code()), (Kind::Declaration, "SQLS-0310"));
-    assert!(err.to_string().contains("or \"parallel\""), "{err}");
 }
 
 async fn a_client_that_was_closed_says_so<Db: Engine>() {

@@ -2,29 +2,32 @@
 //! run beside the test, and streams and groups declared by hand, since the derive lives in another crate.
 
 use std::future::Future;
+use std::str::FromStr;
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sqlstreams_runtime::schema::{RetryPolicy, Route, RoutePart, check_segment};
 use sqlstreams_runtime::{
-    BoxError, Client, Consumer, DeadLetter, DeadLetterFilter, Delivery, Error, Group, GroupSummary, MessageId, Outcome,
-    Position, Producer, SegmentError, Stream,
+    BoxError, Client, ClientOptions, Consumer, DeadLetter, DeadLetterFilter, Delivery, Error, Group, GroupSummary,
+    MessageId, Outcome, Position, Producer, SegmentError, Stream,
 };
+use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
-use sqlx::{AssertSqlSafe, PgPool, Pool, Postgres, Sqlite, SqlitePool, Transaction};
+use sqlx::{AssertSqlSafe, PgPool, Pool, Postgres, Row, Sqlite, SqlitePool, Transaction};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::database::{Database, SqliteFile, fresh_database, sqlite_file};
+use crate::support::pgbouncer;
 
 /// How long a test waits for something that must come.
 pub const LIMIT: Duration = Duration::from_secs(60);
 /// Between two looks at a database that tells nothing by itself.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Makes a test of each listed function on each database.
+/// Makes a test of each listed function on each database, and on Postgres through a pooler.
 macro_rules! on_both_databases {
     ($($test:ident)*) => {
         on_both_databases! { #[tokio::test(flavor = "multi_thread", worker_threads = 2)] $($test)* }
@@ -34,6 +37,12 @@ macro_rules! on_both_databases {
             $(#[$runtime]
             async fn $test() {
                 super::$test::<sqlx::Postgres>().await;
+            })*
+        }
+        mod pooled {
+            $(#[$runtime]
+            async fn $test() {
+                $crate::session::world::through_a_pooler(super::$test::<sqlx::Postgres>()).await;
             })*
         }
         mod sqlite {
@@ -61,6 +70,10 @@ pub trait Engine: sqlstreams_runtime::Database {
     fn place() -> impl Future<Output = Self::Place> + Send;
     /// Its URL.
     fn url(place: &Self::Place) -> String;
+    /// How a client uses it.
+    fn options(_url: &str) -> ClientOptions {
+        ClientOptions::new()
+    }
     /// A small pool on it.
     fn small_pool(url: &str) -> impl Future<Output = Pool<Self>> + Send;
     /// A transaction that may write.
@@ -73,6 +86,19 @@ pub trait Engine: sqlstreams_runtime::Database {
     fn numbers(pool: &Pool<Self>, query: String) -> impl Future<Output = Vec<i64>> + Send;
 }
 
+tokio::task_local! {
+    /// The test's databases are used through a pooler.
+    static POOLED: ();
+}
+
+/// Runs a test whose Postgres is behind a pooler that gives its servers out for a transaction.
+pub async fn through_a_pooler(test: impl Future<Output = ()>) {
+    POOLED.scope((), test).await;
+}
+
+/// In a URL: how clients are told, also those of child processes.
+const IS_POOLED: &str = "?application_name=pooled";
+
 impl Engine for Postgres {
     type Place = Database;
     const KIND: &'static str = "postgres";
@@ -83,11 +109,19 @@ impl Engine for Postgres {
         fresh_database().await
     }
     fn url(place: &Database) -> String {
-        place.url().to_owned()
+        match POOLED.try_with(|()| pgbouncer::shared()) {
+            Ok(pooler) => pooler.url(place.url()) + IS_POOLED,
+            Err(_) => place.url().to_owned(),
+        }
+    }
+    fn options(url: &str) -> ClientOptions {
+        ClientOptions::new().pooled(url.ends_with(IS_POOLED))
     }
     async fn small_pool(url: &str) -> PgPool {
+        let options = PgConnectOptions::from_str(url).expect("a URL of Postgres");
+        let options = if url.ends_with(IS_POOLED) { options.extra_float_digits(None) } else { options };
         let pool = sqlx::postgres::PgPoolOptions::new().max_connections(4).acquire_timeout(LIMIT);
-        pool.connect(url).await.expect("the database takes connections")
+        pool.connect_with(options).await.expect("the database takes connections")
     }
     async fn begin(pool: &PgPool) -> Transaction<'static, Postgres> {
         pool.begin().await.expect("a transaction can begin")
@@ -96,10 +130,12 @@ impl Engine for Postgres {
         sqlx::raw_sql(AssertSqlSafe(statements)).execute(pool).await.expect("a test's own statement runs");
     }
     async fn execute_in(tx: &mut Transaction<'static, Postgres>, statement: &'static str) {
-        sqlx::query(statement).execute(&mut **tx).await.expect("a test's own statement runs");
+        sqlx::raw_sql(statement).execute(&mut **tx).await.expect("a test's own statement runs");
     }
     async fn numbers(pool: &PgPool, query: String) -> Vec<i64> {
-        sqlx::query_scalar(AssertSqlSafe(query)).fetch_all(pool).await.expect("a test's own query answers")
+        // One exchange, also through a pooler.
+        let rows = sqlx::raw_sql(AssertSqlSafe(query)).fetch_all(pool).await.expect("a test's own query answers");
+        rows.iter().map(|row| row.try_get(0).expect("the query answers numbers")).collect()
     }
 }
 
@@ -224,7 +260,7 @@ impl<Db: Engine> World<Db> {
 
 /// A client with a small pool.
 pub async fn connect<Db: Engine>(url: &str) -> Client<Db> {
-    Client::new(Db::small_pool(url).await).expect("a client can be made on a pool")
+    Client::with_options(Db::small_pool(url).await, Db::options(url)).expect("a client can be made on a pool")
 }
 
 /// What `future` gives, which must come.

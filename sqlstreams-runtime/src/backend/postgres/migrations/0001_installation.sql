@@ -65,16 +65,23 @@ create table "{schema}".worker_config (
     updated_at timestamptz not null default now(),
     check (num_nonnulls(system_id, stream_id, consumer_group_id) = 1)
 );
+create unique index on "{schema}".worker_config (system_id, name) where system_id is not null;
+create unique index on "{schema}".worker_config (stream_id, name) where stream_id is not null;
+create unique index on "{schema}".worker_config (consumer_group_id, name) where consumer_group_id is not null;
 
+-- Who runs a worker. An instance lives as long as its owner's presence: keeping it costs no write. The slots
+-- below the target are the places that processes can take.
 create table "{schema}".worker_instance (
     id bigint generated always as identity primary key,
     worker_id bigint not null references "{schema}".worker_config on delete cascade,
+    slot integer not null check (slot >= 0),
     token uuid not null unique,
-    presence_id uuid,
+    presence_id uuid not null,
     failures integer not null default 0,
-    expires_at timestamptz not null,
-    created_at timestamptz not null default now()
+    created_at timestamptz not null default now(),
+    unique (worker_id, slot)
 );
+create index on "{schema}".worker_instance (presence_id);
 
 create table "{schema}".schedule_config (
     id bigint generated always as identity primary key,
@@ -159,10 +166,14 @@ create function "{schema}".stream_grant(p_stream_id bigint, p_role name, p_kind 
 language plpgsql set search_path = pg_catalog, pg_temp as $body$
 begin
     execute replace(replace(case p_kind
-        -- An id comes back from an insert; payloads can't be read.
+        -- An id comes back from an insert; payloads can't be read. With an idempotency key or a delay, an id is drawn
+        -- before it is known whether its message is new.
         when 'produce' then $grant$
-            grant insert (schema_version, codec, routing_key, message_key, headers, payload, payload_bytes), select (id)
+            grant insert (id, schema_version, codec, routing_key, message_key, headers, payload, payload_bytes), select (id)
                 on "{schema}"."message_log_#" to @;
+            grant usage on sequence "{schema}"."message_log_#_id_seq", "{schema}"."delayed_message_#_id_seq" to @;
+            grant insert, delete, select (id, idempotency_key) on "{schema}"."delayed_message_#" to @;
+            grant select, insert, delete on "{schema}"."idempotency_key_#" to @;
         $grant$
         -- Without the sequence, claims would see no head and wait for ever.
         when 'consume' then $grant$
@@ -175,9 +186,8 @@ begin
             grant select, insert, delete on "{schema}"."binding_config_#" to @;
         $grant$
         when 'admin' then $grant$
-            grant select, insert (schema_version, codec, routing_key, message_key, headers, payload, payload_bytes)
-                on "{schema}"."message_log_#" to @;
-            grant select on sequence "{schema}"."message_log_#_id_seq" to @;
+            grant select, insert on "{schema}"."message_log_#" to @;
+            grant select, usage on sequence "{schema}"."message_log_#_id_seq", "{schema}"."delayed_message_#_id_seq" to @;
             grant select, insert, update, delete on "{schema}"."consumer_group_cursor_#", "{schema}"."claim_lease_#",
                 "{schema}"."claim_slot_#", "{schema}"."claim_done_#", "{schema}"."parked_range_#",
                 "{schema}"."exception_queue_#", "{schema}"."exception_payload_#", "{schema}"."delayed_message_#",
@@ -244,6 +254,8 @@ begin
 end
 $body$;
 
+-- created_at is when a message entered its log: retention counts from there. A message that was delayed says
+-- besides when it was produced, and for when.
 -- Creates a stream's tables once; answers its id, also when another process was first.
 create function "{schema}".stream_create(p_name text, p_message_key text, p_partition_size bigint) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $body$
@@ -268,6 +280,8 @@ begin
             headers json,
             payload json,
             payload_bytes bytea,
+            produced_at timestamptz,
+            scheduled_at timestamptz,
             constraint one_payload check ((payload is null) <> (payload_bytes is null))
         ) partition by range (id);
 
@@ -334,7 +348,7 @@ begin
             schema_version integer not null,
             message_key text,
             held_to bigint,
-            since_seq bigint,
+            ticket bigint,
             policy json,
             attempts integer not null default 0,
             failures integer not null default 0,
@@ -371,11 +385,13 @@ begin
             headers json,
             payload json,
             payload_bytes bytea,
+            produced_at timestamptz,
+            scheduled_at timestamptz,
             copied_at timestamptz not null default clock_timestamp()
         );
 
         create table "{schema}"."delayed_message_#" (
-            id bigint generated always as identity,
+            id bigint generated always as identity unique,
             deliver_at timestamptz not null,
             created_at timestamptz not null default now(),
             schema_version integer not null,
@@ -385,8 +401,9 @@ begin
             headers json,
             payload json,
             payload_bytes bytea,
+            idempotency_key bytea,
             primary key (deliver_at, id)
-        );
+        ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
         create table "{schema}"."delivery_log_#" (
             id bigint generated always as identity primary key,
@@ -419,9 +436,9 @@ begin
             message_id bigint,
             delayed_id bigint,
             payload_hash bytea not null,
-            created_at timestamptz not null default now()
+            expires_at timestamptz not null
         );
-        create index on "{schema}"."idempotency_key_#" (created_at);
+        create index on "{schema}"."idempotency_key_#" (expires_at);
 
         create table "{schema}"."compaction_head_#" (
             message_key text primary key,

@@ -103,12 +103,15 @@ taken as (
     returning e.message_id, e.attempts, e.failures, e.delays, e.kills, e.can_run_after, e.held_to, e.message_key,
         e.replay_until
 )
-select t.message_id, t.attempts, t.failures, t.delays, t.kills, t.can_run_after, t.held_to, t.message_key as lane_key, t.replay_until,
-    coalesce(m.id, p.message_id) as id, coalesce(m.created_at, p.created_at) as created_at,
+select t.message_id, t.attempts, t.failures, t.delays, t.kills, t.can_run_after, t.held_to, t.message_key as lane_key,
+    t.replay_until,
+    coalesce(m.id, p.message_id) as id,
+    coalesce(m.produced_at, m.created_at, p.produced_at, p.created_at) as created_at,
     coalesce(m.schema_version, p.schema_version) as schema_version, coalesce(m.codec, p.codec) as codec,
     coalesce(m.routing_key, p.routing_key) as routing_key, coalesce(m.message_key, p.message_key) as message_key,
     coalesce(m.headers, p.headers) as headers, coalesce(m.payload, p.payload) as payload,
-    coalesce(m.payload_bytes, p.payload_bytes) as payload_bytes
+    coalesce(m.payload_bytes, p.payload_bytes) as payload_bytes,
+    coalesce(m.scheduled_at, p.scheduled_at) as scheduled_at
 from taken t
 left join "{schema}"."message_log_{stream}" m on m.id = t.message_id
 left join lateral (

@@ -68,15 +68,23 @@ create table "{schema}worker_config" (
     check ((system_id is not null) + (stream_id is not null) + (consumer_group_id is not null) = 1)
 ) strict;
 
+create unique index "{schema}worker_config_system" on "{schema}worker_config" (system_id, name) where system_id is not null;
+create unique index "{schema}worker_config_stream" on "{schema}worker_config" (stream_id, name) where stream_id is not null;
+create unique index "{schema}worker_config_group" on "{schema}worker_config" (consumer_group_id, name) where consumer_group_id is not null;
+
+-- Who runs a worker. An instance lives as long as its owner's presence: keeping it costs no write. The slots
+-- below the target are the places that processes can take.
 create table "{schema}worker_instance" (
     id integer primary key autoincrement,
     worker_id integer not null references "{schema}worker_config" on delete cascade,
+    slot integer not null check (slot >= 0),
     token blob not null unique,
-    presence_id blob,
+    presence_id blob not null,
     failures integer not null default 0,
-    expires_at integer not null,
-    created_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000) as integer) * 1000)
+    created_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000) as integer) * 1000),
+    unique (worker_id, slot)
 ) strict;
+create index "{schema}worker_instance_presence" on "{schema}worker_instance" (presence_id);
 
 create table "{schema}schedule_config" (
     id integer primary key autoincrement,

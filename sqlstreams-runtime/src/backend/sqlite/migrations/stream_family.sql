@@ -2,6 +2,8 @@
 
 -- Autoincrement: a log that retention emptied goes on with higher ids; without it they would begin again,
 -- below the cursors, and be lost.
+-- created_at is when a message entered the log: retention counts from there. A message that was delayed says
+-- besides when it was produced, and for when.
 create table "{schema}message_log_{stream}" (
     id integer primary key autoincrement,
     created_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000) as integer) * 1000),
@@ -12,6 +14,8 @@ create table "{schema}message_log_{stream}" (
     headers text,
     payload text,
     payload_bytes blob,
+    produced_at integer,
+    scheduled_at integer,
     constraint one_payload check ((payload is null) <> (payload_bytes is null))
 ) strict;
 
@@ -76,7 +80,7 @@ create table "{schema}exception_queue_{stream}" (
     schema_version integer not null,
     message_key text,
     held_to integer,
-    since_seq integer,
+    ticket integer,
     policy text,
     attempts integer not null default 0,
     failures integer not null default 0,
@@ -113,6 +117,8 @@ create table "{schema}exception_payload_{stream}" (
     headers text,
     payload text,
     payload_bytes blob,
+    produced_at integer,
+    scheduled_at integer,
     copied_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000) as integer) * 1000)
 ) strict;
 
@@ -126,7 +132,8 @@ create table "{schema}delayed_message_{stream}" (
     message_key text,
     headers text,
     payload text,
-    payload_bytes blob
+    payload_bytes blob,
+    idempotency_key blob
 ) strict;
 create index "{schema}delayed_message_{stream}_due" on "{schema}delayed_message_{stream}" (deliver_at, id);
 
@@ -161,9 +168,9 @@ create table "{schema}idempotency_key_{stream}" (
     message_id integer,
     delayed_id integer,
     payload_hash blob not null,
-    created_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000) as integer) * 1000)
+    expires_at integer not null
 ) strict, without rowid;
-create index "{schema}idempotency_key_{stream}_age" on "{schema}idempotency_key_{stream}" (created_at);
+create index "{schema}idempotency_key_{stream}_expiry" on "{schema}idempotency_key_{stream}" (expires_at);
 
 create table "{schema}compaction_head_{stream}" (
     message_key text primary key,

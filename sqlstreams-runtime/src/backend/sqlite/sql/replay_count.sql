@@ -13,7 +13,7 @@ select
     (select count(*) from "{schema}exception_queue_{stream}" where consumer_group_id = $1 and message_id > $2 and held_to is not null) as lanes,
     (select count(*) from "{schema}exception_queue_{stream}" where consumer_group_id = $1 and message_id <= $2 and held_to > $2) as lanes_cut,
     (select count(*) from "{schema}exception_queue_{stream}" l
-        where l.consumer_group_id = $1 and l.status = 'inflight' and (l.message_id > $2 or l.held_to > $2) and exists (
+        where l.consumer_group_id = $1 and l.status = 'inflight' and (l.message_id > $2 or l.held_to > $2 or l.ticket > $2) and exists (
         select 1 from "{schema}presence" p where p.id = l.presence_id and p.expires_at >= cast(round(unixepoch('subsec') * 1000000) as integer)
     )) as running,
     (select count(*) from "{schema}exception_queue_{stream}" where consumer_group_id = $1 and message_id > $2 and status = 'dead') as dead,

@@ -1,0 +1,2 @@
+-- sqlstreams: transaction.begin
+begin isolation level read committed

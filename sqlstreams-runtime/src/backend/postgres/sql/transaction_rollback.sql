@@ -1,0 +1,2 @@
+-- sqlstreams: transaction.rollback
+rollback

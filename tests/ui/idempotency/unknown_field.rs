@@ -1,0 +1,17 @@
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use sqlstreams::Stream;
+
+#[derive(Serialize, Deserialize, JsonSchema, Stream)]
+#[stream(name = "orders", idempotency_key = "reqest_id")]
+struct OrderPlaced {
+    request_id: u64,
+}
+
+#[derive(Serialize, Deserialize, JsonSchema, Stream)]
+#[stream(name = "orders", idempotency_key = request_id)]
+struct WithoutQuotes {
+    request_id: u64,
+}
+
+fn main() {}

@@ -57,9 +57,10 @@ pub use sqlstreams_runtime::migrate::Migration;
 pub use sqlstreams_runtime::schema::Start;
 pub use sqlstreams_runtime::{
     Attempt, AttemptStatus, BlockedKey, BoxError, Client, ClientOptions, Consumer, Database, DeadLetter,
-    DeadLetterErrors, DeadLetterFilter, DeadLetters, DelayedId, Delivery, DiscardScope, Error, First, Group, GroupName,
-    GroupSummary, Handler, Headers, Inspected, Kind, Manager, MessageId, MessageKey, Outcome, Position, ProduceOptions,
-    Produced, Producer, Recovery, RedriveGroup, RedrivePlan, Redriven, RoleKind, Roles, RouteSegment, SegmentError,
+    DeadLetterErrors, DeadLetterFilter, DeadLetters, DelayedId, Delivery, DiscardScope, Drain, Error,
+    FastForwardOptions, First, Group, GroupName, GroupSummary, Handler, Headers, Inspected, Kind, Manager, MessageId,
+    MessageKey, Outcome, Place, Position, ProduceOptions, Produced, Producer, Recovery, RedriveGroup, RedrivePlan,
+    Redriven, Replay, ReplayPlan, ReplayTouched, Replayed, RewindOptions, RoleKind, Roles, RouteSegment, SegmentError,
     Stall, StallCause, Stream, StreamName, Timestamp, TroubleStatus, Worker, WorkerId,
 };
 

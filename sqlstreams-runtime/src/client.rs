@@ -13,6 +13,7 @@ use crate::identity::{MessageId, StreamId, WorkerId};
 use crate::message::Stream;
 use crate::migrate::Migration;
 use crate::register;
+use crate::replay::Replay;
 use crate::role::RoleKind;
 use crate::store::Store;
 use crate::worker::{self, Manager};
@@ -248,6 +249,15 @@ impl<Db: Database> Client<Db> {
     pub async fn dead_letters<G: Group>(&self) -> Result<DeadLetters<G>, Error> {
         let (stream, group) = self.group::<G>().await?;
         Ok(DeadLetters::new(self.inner.store.clone(), Arc::clone(&self.inner.stalls), stream, group))
+    }
+
+    /// Moves group `G` back, so that it handles messages again, or forward. Registers the group if it is new.
+    ///
+    /// # Errors
+    /// As registration.
+    pub async fn replay<G: Group>(&self) -> Result<Replay<G>, Error> {
+        let (stream, group) = self.group::<G>().await?;
+        Ok(Replay::new(self.inner.store.clone(), Arc::clone(&self.inner.hub), stream, group))
     }
 
     /// The newest `limit` attempts of group `G` to handle a message, the newest first, as far as its delivery log

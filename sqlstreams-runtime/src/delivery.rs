@@ -17,6 +17,7 @@ pub struct Delivery {
     pub(crate) attempts: u32,
     pub(crate) failures: u32,
     pub(crate) delays: u32,
+    pub(crate) replay: bool,
     pub(crate) progress: Arc<Progress>,
 }
 
@@ -93,6 +94,11 @@ impl Delivery {
     /// Failures before this run and since the last redrive, without the delays that a handler asked for.
     pub fn failures(&self) -> u32 {
         self.failures
+    }
+
+    /// Whether the group was rewound, and had been given this message before. It may have been handled then, or not.
+    pub fn is_replay(&self) -> bool {
+        self.replay
     }
 
     /// How often a handler asked for `Later` before this run.

@@ -3,7 +3,7 @@
 //!
 //! Left may not use right: vocabulary (`identity`, `time`, `message`, `group`, `delivery`, `outcome`,
 //! `error`, `migrate`, `role`) < `backend` < `store` < `hub`, `register` < `produce`,
-//! `consume`, `worker` < `dead_letters`, `client`.
+//! `consume`, `worker` < `dead_letters`, `replay`, `client`.
 //!
 //! | word | meaning |
 //! |---|---|
@@ -34,6 +34,7 @@ pub mod migrate;
 pub mod outcome;
 pub mod produce;
 mod register;
+pub mod replay;
 pub mod role;
 mod store;
 pub mod time;
@@ -41,7 +42,7 @@ pub mod worker;
 
 pub use backend::{
     AttemptRow as Attempt, AttemptStatus, DeadLetterFilter, DeadLetterRow as DeadLetter, DiscardScope,
-    LaneRow as BlockedKey, PositionRow as Position, StallCause, TroubleStatus, WorkerStateRow as Worker,
+    LaneRow as BlockedKey, PositionRow as Position, ReplayTouched, StallCause, TroubleStatus, WorkerStateRow as Worker,
 };
 pub use client::{Client, ClientOptions, Producer};
 pub use consume::{Consumer, GroupSummary, Stall};
@@ -54,6 +55,7 @@ pub use identity::{DelayedId, GroupName, MessageId, StreamName, WorkerId};
 pub use message::{Headers, MessageKey, RouteSegment, SegmentError, Stream};
 pub use outcome::{BoxError, Outcome};
 pub use produce::{First, ProduceOptions, Produced};
+pub use replay::{Drain, FastForwardOptions, Place, Replay, ReplayPlan, Replayed, RewindOptions};
 pub use role::RoleKind;
 pub use time::Timestamp;
 pub use worker::Manager;

@@ -9,9 +9,9 @@ use crate::backend::{
     AttemptRow, Backend, BindingParams, BindingRow, ClaimParams, ClaimRow, DeadLetterRow, DiscardScope, ExceptionRow,
     ExceptionSettleParams, ExceptionTakeParams, GroupParams, GroupRow, KeyGateParams, KeyGateRow, LaneMove, LaneParams,
     LaneReadParams, LaneRow, LeaseRow, LetterBatch, LetterCounts, LetterParams, LetterRow, PositionRow, PresenceParams,
-    ProduceWithParams, ProducedRow, ProgressParams, PromoteParams, PromoteRow, ReadParams, ReturnParams, SettleParams,
-    StallCause, StreamParams, StreamRow, SweepParams, SweepRow, WorkerLookParams, WorkerLookRow, WorkerNames,
-    WorkerStateRow,
+    ProduceWithParams, ProducedRow, ProgressParams, PromoteParams, PromoteRow, ReadParams, ReplayParams, ReplayRow,
+    ReturnParams, SettleParams, StallCause, StreamParams, StreamRow, SweepParams, SweepRow, WorkerLookParams,
+    WorkerLookRow, WorkerNames, WorkerStateRow,
 };
 use crate::error::{Error, Recovery};
 use crate::identity::{DelayedId, GroupId, LeaseToken, MessageId, PresenceId, StreamId, WorkerId, WorkerToken};
@@ -118,6 +118,9 @@ port! {
     idempotent "letter.read" letter_read(stream: StreamId, group: GroupId, id: MessageId) -> Option<LetterRow>;
     once "letter.redrive" letter_redrive(params: &LetterParams, spread: Duration, now: Option<Timestamp>) -> LetterBatch;
     once "letter.discard" letter_discard(params: &LetterParams, scope: DiscardScope) -> LetterBatch;
+    idempotent "replay.look" replay_look(params: &ReplayParams) -> ReplayRow;
+    once "replay.move" replay_move(params: &ReplayParams) -> ReplayRow;
+    idempotent "replay.pause" replay_pause(stream: StreamId, group: GroupId, length: Option<Duration>) -> ();
     once "delivery.append" delivery_append(stream: StreamId, token: LeaseToken, handled: &[MessageId]) -> ();
     idempotent "delivery.list" delivery_list(stream: StreamId, group: GroupId, message: MessageId, limit: i64) -> Vec<AttemptRow>;
     once "cursor.observe" cursor_observe(stream: StreamId, groups: &[GroupId]) -> ();

@@ -24,7 +24,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("store", &["store", "database"]),
     ("preparation", &["hub", "register"]),
     ("work", &["produce", "consume", "worker"]),
-    ("client", &["dead_letters", "client"]),
+    ("client", &["dead_letters", "replay", "client"]),
 ];
 
 /// Problems of a manifest: dependencies against the direction, ours or others'. Those of tests are free.

@@ -20,6 +20,7 @@ mod letter;
 mod options;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+mod replay;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -37,6 +38,7 @@ pub use letter::{
     DeadLetterFilter, DeadLetterRow, DiscardScope, LetterBatch, LetterCountRow, LetterCounts, LetterParams, LetterRow,
     TroubleStatus,
 };
+pub use replay::{ReplayParams, ReplayRow, ReplayTouched, ReplayWay};
 
 /// What a stream's registration stores.
 #[derive(Clone, Debug)]
@@ -261,6 +263,10 @@ pub struct ClaimRow {
     pub pending: bool,
     /// The group has no cursor: it was removed.
     pub missing: bool,
+    /// Another one than before: the group was moved, and leases of an earlier one may be lost.
+    pub epoch: i64,
+    /// Taken messages up to this id were handed out before the group was rewound.
+    pub replay_until: Option<i64>,
 }
 
 /// Which messages of a range to read.
@@ -295,6 +301,8 @@ pub struct LeaseRow {
     pub reclaims: i32,
     /// Intervals (low, high] inside the range that an earlier owner reported as handled.
     pub done: Vec<(i64, i64)>,
+    /// Messages up to this id were handed out before the group was rewound.
+    pub replay_until: Option<i64>,
 }
 
 /// A message that needs a row of its own.
@@ -357,7 +365,7 @@ pub struct SettleParams {
     pub parked: Vec<(i32, i64, i64)>,
     /// Which outcomes the delivery log gets a row of.
     pub log: DeliveryLog,
-    /// Its handled messages, where the log keeps those.
+    /// Its handled messages, where the log keeps those, and in a replay: their dead letters go.
     pub handled: Vec<MessageId>,
     /// The time, for tests; the database's clock otherwise.
     pub now: Option<Timestamp>,
@@ -410,6 +418,8 @@ pub struct ExceptionRow {
     pub held_to: Option<i64>,
     /// Its key.
     pub message_key: Option<String>,
+    /// Messages up to this id were handed out before the group was rewound.
+    pub replay_until: Option<i64>,
 }
 
 /// A question about keys.
@@ -788,6 +798,18 @@ pub trait Backend: Send + Sync + 'static {
     /// Removes one page of messages in trouble, durable; an owner of one that is being run changes nothing any more.
     /// Not idempotent: the answer counts only its own.
     async fn letter_discard(&self, params: &LetterParams, scope: DiscardScope) -> Result<LetterBatch, Error>;
+
+    /// Where a group would go and what that would touch, with a count of the messages between. Idempotent.
+    async fn replay_look(&self, params: &ReplayParams) -> Result<ReplayRow, Error>;
+
+    /// Moves a group, durable: everything above a target behind it is as if it had never been claimed, and whoever
+    /// handles it changes nothing any more. Nothing is changed when the place lies the other way, or when a handler
+    /// runs and must not. Not idempotent: messages may have been handled again before the call is repeated.
+    async fn replay_move(&self, params: &ReplayParams) -> Result<ReplayRow, Error>;
+
+    /// Lets the group take nothing new for `length`, or at once again when it is `None`, durable. What is abandoned or
+    /// parked is taken all the same. Idempotent.
+    async fn replay_pause(&self, stream: StreamId, group: GroupId, length: Option<Duration>) -> Result<(), Error>;
 
     /// Adds handled messages of a lease to the delivery log, durable, when the lease is the caller's. Not idempotent.
     async fn delivery_append(&self, stream: StreamId, token: LeaseToken, handled: &[MessageId]) -> Result<(), Error>;

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::gate;
 use super::range::{Range, contains};
 use super::session::{Session, lock};
 use super::stall::{STALL_AFTER, Stall, Waits};
+use super::{gate, presence};
 use crate::backend::{ClaimParams, ClaimRow, LeaseRow, ReadParams, ReturnParams};
 use crate::error::{Error, Kind, Recovery};
 use crate::identity::LeaseToken;
@@ -111,15 +111,50 @@ impl Claimer {
             session.forget(token);
             return Err(missing(&session));
         }
+        if session.was_moved(row.epoch)
+            && let Err(err) = self.let_go().await
+        {
+            // Unlisted from now on, so others get it.
+            session.forget(token);
+            return Err(err);
+        }
+        session.is_at(row.epoch);
         if row.high > row.low {
-            let lease =
-                LeaseRow { token, low: row.low, high: row.high, only_version: None, reclaims: 0, done: Vec::new() };
+            let lease = LeaseRow {
+                token,
+                low: row.low,
+                high: row.high,
+                only_version: None,
+                reclaims: 0,
+                done: Vec::new(),
+                replay_until: row.replay_until,
+            };
             let bindings = bindings(&session, &lease).await?;
             self.reading.start(session, lease, bindings);
         } else {
             session.forget(token);
         }
         Ok(self.after(&row, width).await)
+    }
+
+    /// The group was moved: what this process has lost with that must not run beside what it takes now.
+    async fn let_go(&mut self) -> Result<(), Error> {
+        let session = &self.session;
+        // Lost ranges among those that are being read are found when they are there.
+        while self.reading.oldest().await? {}
+        if session.keys().is_some() {
+            // Lost lanes and messages in trouble are only found by their next move.
+            session.drop_exceptions();
+        }
+        while let Err(err) = presence::report(session).await {
+            if session.closing.is_raised() {
+                return Err(err);
+            }
+            tracing::warn!(stream = %session.stream_name, group = %session.group_name, error = %err,
+                "looking what was lost when the group was moved; trying again");
+            tokio::time::sleep(AFTER_ERROR).await;
+        }
+        Ok(())
     }
 
     fn has_room(&self) -> bool {

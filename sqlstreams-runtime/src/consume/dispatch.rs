@@ -72,6 +72,7 @@ async fn start(session: &Arc<Session>, range: Arc<Range>, index: usize, permit: 
         failures: 0,
         delays: 0,
         progress: Arc::clone(&range.progress),
+        replay: range.lease.replay_until >= Some(range.messages[index].id.0),
     };
     let mut handling = match dispatch(session, delivery) {
         Ok(handling) => handling,

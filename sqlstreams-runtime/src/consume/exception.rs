@@ -239,6 +239,7 @@ async fn handle(session: &Arc<Session>, row: ExceptionRow, dropped: &Signal) -> 
         failures,
         delays: row.delays.max(0).cast_unsigned(),
         progress: Arc::default(),
+        replay: row.replay_until >= Some(row.id.0),
     };
     let deadline = Deadline::new(session.timeout, message.id, Arc::clone(&delivery.progress));
     let verdict = match dispatch(session, delivery) {
@@ -271,6 +272,7 @@ mod tests {
             kills,
             held_to: None,
             message_key: None,
+            replay_until: None,
         };
         dues.iter().map(row).collect()
     }

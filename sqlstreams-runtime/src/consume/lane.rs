@@ -31,6 +31,8 @@ struct Lane<'a> {
     /// Where the stored row stands.
     at: MessageId,
     held_to: i64,
+    /// Its messages up to this id were handed out before the group was rewound.
+    replay_until: Option<i64>,
     /// It killed a process: the row stands at each message before that runs, so that the one to blame is found.
     careful: bool,
 }
@@ -46,7 +48,16 @@ enum Step {
 /// Runs the lane that `row` stands for, until it ends, comes into trouble, or had its turn.
 pub(crate) async fn run(session: &Arc<Session>, token: LeaseToken, row: ExceptionRow, dropped: &Signal) {
     let (Some(held_to), Some(key)) = (row.held_to, row.message_key.clone()) else { return };
-    let mut lane = Lane { session, token, key, bindings: Arc::default(), at: row.id, held_to, careful: row.kills > 0 };
+    let mut lane = Lane {
+        session,
+        token,
+        key,
+        bindings: Arc::default(),
+        at: row.id,
+        held_to,
+        replay_until: row.replay_until,
+        careful: row.kills > 0,
+    };
     let Err(err) = lane.turn(row, dropped).await else { return };
     tracing::warn!(stream = %session.stream_name, group = %session.group_name, error = %err,
         "running the messages of a key in trouble; some of them may be handled again");
@@ -151,6 +162,7 @@ impl Lane<'_> {
             failures,
             delays,
             progress: Arc::default(),
+            replay: self.replay_until >= Some(message.id.0),
         };
         let deadline = Deadline::new(session.timeout, message.id, Arc::clone(&delivery.progress));
         let verdict = match dispatch(session, delivery) {

@@ -195,7 +195,7 @@ fn overdue() -> Error {
 }
 
 /// Reports progress of one group's ranges, and drops those that someone else owns.
-async fn report(session: &Arc<Session>) -> Result<(), Error> {
+pub(crate) async fn report(session: &Arc<Session>) -> Result<(), Error> {
     // Only ranges that were open before the question was sent can be judged by its answer.
     let mut open = session.open_ranges();
     // The highest first: of one key, a message that is seen as handled has none below it that is not.
@@ -207,14 +207,20 @@ async fn report(session: &Arc<Session>) -> Result<(), Error> {
         .collect();
     let owned = session.store.lease_report(session.stream, session.group, session.presence, &tokens, &progress).await?;
     let still_open = session.open_ranges();
+    let mut any_lost = false;
     for range in open {
         let token = range.lease.token;
         let lost = !owned.contains(&token) && still_open.iter().any(|range| range.lease.token == token);
         if lost {
             tracing::warn!(stream = %session.stream_name, group = %session.group_name, low = range.lease.low,
-                high = range.lease.high, "a range was taken over by another process");
+                high = range.lease.high, "a range belongs to this process no more: another one took it over, or the group was rewound");
             session.lose(&range);
+            any_lost = true;
         }
+    }
+    if any_lost && session.keys().is_some() {
+        // As when the group was rewound, and its lanes with it: a lost one is only found by its next move.
+        session.drop_exceptions();
     }
     Ok(())
 }

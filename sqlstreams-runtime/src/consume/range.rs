@@ -118,6 +118,11 @@ impl Range {
         !self.returned.swap(true, Ordering::AcqRel)
     }
 
+    /// Whether its messages up to some id were handed out before the group was rewound.
+    pub(crate) fn is_replay(&self) -> bool {
+        self.lease.replay_until.is_some_and(|until| until > self.lease.low)
+    }
+
     fn is_done(&self, index: usize) -> bool {
         self.done[index / 64].load(Ordering::Acquire) >> (index % 64) & 1 == 1
     }
@@ -190,7 +195,15 @@ mod tests {
     }
 
     fn range(ids: &[i64], done: Vec<(i64, i64)>) -> Range {
-        let lease = LeaseRow { token: LeaseToken::mint(), low: 0, high: 10, only_version: None, reclaims: 0, done };
+        let lease = LeaseRow {
+            token: LeaseToken::mint(),
+            low: 0,
+            high: 10,
+            only_version: None,
+            reclaims: 0,
+            done,
+            replay_until: None,
+        };
         Range::new(lease, ids.iter().copied().map(message).collect(), Vec::new())
     }
 

@@ -1,7 +1,7 @@
 //! One group in one process: what its tasks share.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -142,6 +142,8 @@ pub(crate) struct Session {
     /// This process takes nothing from here on, unless its presence is renewed: others would take it at once, and
     /// may have changed the bindings.
     present_until: Mutex<Instant>,
+    /// The group's epoch as of the last claim; negative before the first.
+    epoch: AtomicI64,
     pub(crate) counts: Counts,
 }
 
@@ -246,6 +248,7 @@ impl Session {
             closing: Signal::default(),
             exceptions_dropped: Mutex::default(),
             present_until: Mutex::new(params.present_until),
+            epoch: AtomicI64::new(-1),
             counts: Counts::new(params.stream_name, params.group_name),
         })
     }
@@ -392,7 +395,8 @@ impl Session {
         }
         lock(&self.pace).handled(range.messages.len(), range.took());
         // With a row a message to write, its own settlement ends the lease, and not the next claim.
-        let logs = self.delivery_log == DeliveryLog::All && !range.messages.is_empty();
+        // So does a replay, whose dead letters go when their messages are handled.
+        let logs = (self.delivery_log == DeliveryLog::All || range.is_replay()) && !range.messages.is_empty();
         if let Some(keyed) = &self.keyed {
             keyed.finished(range);
             let session = Arc::clone(self);
@@ -453,6 +457,16 @@ impl Session {
             let troubled: Vec<_> = range.take_troubled().iter().map(|(index, _)| *index).collect();
             keyed.forget(range, &troubled);
         }
+    }
+
+    /// Whether the group was moved since the claim that `is_at` took note of.
+    pub(crate) fn was_moved(&self, epoch: i64) -> bool {
+        let before = self.epoch.load(Ordering::Acquire);
+        before >= 0 && before != epoch
+    }
+
+    pub(crate) fn is_at(&self, epoch: i64) {
+        self.epoch.store(epoch, Ordering::Release);
     }
 
     /// Whether this process may take anything.

@@ -138,9 +138,9 @@ fn exceptions(session: &Session, range: &Range, mut troubled: Vec<(usize, Verdic
     exceptions
 }
 
-/// The range's handled messages, where the group's delivery log keeps those.
+/// The range's handled messages, where the group's delivery log keeps those, or where dead letters of theirs go.
 fn handled(session: &Session, range: &Range) -> Vec<MessageId> {
-    if session.delivery_log == DeliveryLog::All { range.handled() } else { Vec::new() }
+    if session.delivery_log == DeliveryLog::All || range.is_replay() { range.handled() } else { Vec::new() }
 }
 
 pub(crate) fn exception(message: &StoredMessage, next: ExceptionNext) -> ExceptionParams {
@@ -198,7 +198,7 @@ pub(crate) fn returned(session: &Session, range: &Range) -> ReturnParams {
 /// Others get only the rest of the range, so that nobody else logs what is handled.
 async fn log_handled(session: &Arc<Session>, range: &Range) {
     let handled = handled(session, range);
-    if handled.is_empty() {
+    if handled.is_empty() || session.delivery_log != DeliveryLog::All {
         return;
     }
     if let Err(err) = session.store.delivery_append(session.stream, range.lease.token, &handled).await {

@@ -355,6 +355,15 @@ pub async fn pass_the_head(backend: &dyn Backend, stream: StreamId, group: Group
     tokio::task::yield_now().await;
 }
 
+/// An expression for a time, that many milliseconds after 1970, as it is stored.
+pub fn produced_at(installation: &Installation, millis: i64) -> String {
+    if installation.is_postgres() {
+        format!("(timestamptz 'epoch' + {millis} * interval '1 millisecond')")
+    } else {
+        format!("({millis} * 1000)")
+    }
+}
+
 /// A stream's declaration.
 pub fn stream_params(name: &str) -> StreamParams {
     StreamParams {

@@ -27,6 +27,7 @@ mod migration;
 mod parked;
 mod partition;
 mod presence;
+mod replay;
 mod stream;
 mod wake;
 mod worker;

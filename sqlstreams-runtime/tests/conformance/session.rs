@@ -19,6 +19,7 @@ mod ordered;
 mod outcomes;
 mod refusals;
 mod registration;
+mod rewinding;
 mod shutdown;
 mod spans;
 mod undecodable;

@@ -31,6 +31,8 @@ pub(super) async fn take(backend: &PostgresBackend, params: &ClaimParams) -> Res
                 contended: row.try_get(4)?,
                 pending: row.try_get(5)?,
                 missing: row.try_get(6)?,
+                epoch: row.try_get(7)?,
+                replay_until: row.try_get(8)?,
             })
         });
     connection.answer(DOING, row).await

@@ -92,6 +92,15 @@ impl Checkout {
         Ok(value)
     }
 
+    /// Ends the transaction so that nothing of it stays.
+    pub(super) async fn undo(&mut self, doing: &str) -> Result<(), Error> {
+        if let Some(endings) = self.transaction.take() {
+            let undone = sqlx::raw_sql(endings.rollback).execute(&mut *self.connection).await;
+            undone.map_err(|err| error::map(doing, err))?;
+        }
+        Ok(())
+    }
+
     /// As [`Checkout::answer`], of an error: nothing of the transaction stays.
     pub(super) async fn failed(&mut self, doing: &str, err: sqlx::Error) -> Error {
         self.answered = match self.transaction.take() {

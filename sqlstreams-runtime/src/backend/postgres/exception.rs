@@ -35,7 +35,7 @@ pub(super) async fn take(backend: &PostgresBackend, params: &ExceptionTakeParams
 }
 
 fn taken(row: &PgRow) -> Result<ExceptionRow, sqlx::Error> {
-    const MESSAGE: usize = 8;
+    const MESSAGE: usize = 9;
     let stored = row.try_get::<Option<i64>, _>(MESSAGE)?.is_some();
     Ok(ExceptionRow {
         id: MessageId(row.try_get(0)?),
@@ -46,6 +46,7 @@ fn taken(row: &PgRow) -> Result<ExceptionRow, sqlx::Error> {
         due: value::timestamp(row, 5)?,
         held_to: row.try_get(6)?,
         message_key: row.try_get(7)?,
+        replay_until: row.try_get(8)?,
         message: if stored { message::stored(std::slice::from_ref(row), MESSAGE)?.pop() } else { None },
     })
 }

@@ -75,7 +75,7 @@ async fn register_on(
     Ok(GroupRow { id, key_policy, registered, bindings })
 }
 
-fn start(start: StartParams) -> (&'static str, i64) {
+pub(super) fn start(start: StartParams) -> (&'static str, i64) {
     match start {
         StartParams::Beginning => ("beginning", 0),
         StartParams::Head => ("head", 0),

@@ -35,6 +35,7 @@ pub(super) fn lease(row: &PgRow) -> Result<LeaseRow, sqlx::Error> {
         only_version: row.try_get(3)?,
         reclaims: row.try_get(4)?,
         done: lows.into_iter().zip(highs).collect(),
+        replay_until: row.try_get(7)?,
     })
 }
 

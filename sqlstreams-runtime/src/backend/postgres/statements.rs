@@ -20,6 +20,7 @@ statements! {
         presence_enter,
         presence_leave,
         presence_renew,
+        replay_gate,
         role_grant,
         stream_create,
         stream_find,
@@ -85,5 +86,14 @@ statements! {
         message_produce_with_first,
         message_read,
         parked_take,
+        replay_count,
+        replay_exception,
+        replay_lane,
+        replay_lease,
+        replay_lock,
+        replay_move,
+        replay_parked,
+        replay_pause,
+        replay_seek,
     }
 }

@@ -43,6 +43,8 @@ fn claim(rows: &[SqliteRow]) -> Result<ClaimRow, Error> {
             contended: false,
             pending: false,
             missing: row.try_get(3)?,
+            epoch: row.try_get(4)?,
+            replay_until: row.try_get(5)?,
         })
     };
     rows.first().ok_or(sqlx::Error::RowNotFound).and_then(read).map_err(|err| error::map(DOING, err))

@@ -38,7 +38,7 @@ pub(super) async fn take(backend: &SqliteBackend, params: &ExceptionTakeParams) 
 }
 
 fn taken(rows: &[SqliteRow]) -> Result<Vec<ExceptionRow>, sqlx::Error> {
-    const MESSAGE: usize = 8;
+    const MESSAGE: usize = 9;
     rows.iter()
         .map(|row| {
             let stored = row.try_get::<Option<i64>, _>(MESSAGE)?.is_some();
@@ -51,6 +51,7 @@ fn taken(rows: &[SqliteRow]) -> Result<Vec<ExceptionRow>, sqlx::Error> {
                 due: Timestamp(row.try_get(5)?),
                 held_to: row.try_get(6)?,
                 message_key: row.try_get(7)?,
+                replay_until: row.try_get(8)?,
                 message: if stored { Some(message::stored(row, MESSAGE)?) } else { None },
             })
         })

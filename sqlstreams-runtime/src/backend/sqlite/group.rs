@@ -76,7 +76,7 @@ fn stored(rows: &[sqlx::sqlite::SqliteRow]) -> Result<Stored, sqlx::Error> {
     })
 }
 
-fn start(start: StartParams) -> (&'static str, i64) {
+pub(super) fn start(start: StartParams) -> (&'static str, i64) {
     match start {
         StartParams::Beginning => ("beginning", 0),
         StartParams::Head => ("head", 0),

@@ -31,6 +31,7 @@ pub(super) fn first(rows: &[SqliteRow]) -> Result<Option<LeaseRow>, sqlx::Error>
             only_version: row.try_get(3)?,
             reclaims: row.try_get(4)?,
             done: value::intervals(row, 5)?,
+            replay_until: row.try_get(6)?,
         })
     };
     rows.first().map(lease).transpose()
@@ -49,13 +50,15 @@ pub(super) async fn settle(backend: &SqliteBackend, params: &SettleParams) -> Re
         .collect();
     let logged = logged(params.log);
     let transactions = &state.transactions;
-    let text = if logged.is_empty() { &transactions.lease_settle } else { &transactions.lease_settle_logged };
+    // The messages that were handled are named where they are logged, or where dead letters of theirs may be left.
+    let plain = logged.is_empty() && params.handled.is_empty();
+    let text = if plain { &transactions.lease_settle } else { &transactions.lease_settle_logged };
     let settle = sqlx::query(text.clone())
         .bind(params.token.0)
         .bind(value::json(&exceptions))
         .bind(value::json(&params.parked))
         .bind(value::now(params.now));
-    let settle = if logged.is_empty() {
+    let settle = if plain {
         settle
     } else {
         let handled: Vec<_> = params.handled.iter().map(|message| message.0).collect();

@@ -16,9 +16,9 @@ use super::{
     AttemptRow, Backend, BindingParams, BindingRow, ClaimParams, ClaimRow, DeadLetterRow, DiscardScope, ExceptionRow,
     ExceptionSettleParams, ExceptionTakeParams, GroupParams, GroupRow, KeyGateParams, KeyGateRow, LaneMove, LaneParams,
     LaneReadParams, LaneRow, LeaseRow, LetterBatch, LetterCounts, LetterParams, LetterRow, PositionRow, PresenceParams,
-    ProduceWithParams, ProducedRow, ProgressParams, PromoteParams, PromoteRow, ReadParams, ReturnParams, SettleParams,
-    StallCause, StreamParams, StreamRow, SweepParams, SweepRow, WorkerLookParams, WorkerLookRow, WorkerNames,
-    WorkerStateRow,
+    ProduceWithParams, ProducedRow, ProgressParams, PromoteParams, PromoteRow, ReadParams, ReplayParams, ReplayRow,
+    ReturnParams, SettleParams, StallCause, StreamParams, StreamRow, SweepParams, SweepRow, WorkerLookParams,
+    WorkerLookRow, WorkerNames, WorkerStateRow,
 };
 use crate::error::{Error, Kind};
 use crate::identity::{DelayedId, GroupId, LeaseToken, MessageId, PresenceId, StreamId, WorkerId, WorkerToken};
@@ -46,6 +46,7 @@ pub(crate) mod migration;
 mod parked;
 mod presence;
 mod produce_with;
+mod replay;
 mod statements;
 mod stream;
 mod value;
@@ -340,6 +341,15 @@ impl Backend for SqliteBackend {
     }
     async fn cursor_position(&self, stream: StreamId, group: GroupId) -> Result<PositionRow, Error> {
         cursor::position(self, stream, group).await
+    }
+    async fn replay_look(&self, params: &ReplayParams) -> Result<ReplayRow, Error> {
+        replay::look(self, params).await
+    }
+    async fn replay_move(&self, params: &ReplayParams) -> Result<ReplayRow, Error> {
+        replay::move_to(self, params).await
+    }
+    async fn replay_pause(&self, stream: StreamId, group: GroupId, length: Option<Duration>) -> Result<(), Error> {
+        replay::pause(self, stream, group, length).await
     }
     async fn delivery_append(&self, stream: StreamId, token: LeaseToken, handled: &[MessageId]) -> Result<(), Error> {
         delivery::append(self, stream, token, handled).await

@@ -95,6 +95,7 @@ statements! {
         lease_settle_exception,
         lease_settle_extend,
         lease_settle_log,
+        lease_settle_mend,
         lease_settle_park,
         letter_count,
         letter_discard,
@@ -114,6 +115,16 @@ statements! {
         parked_take_empty,
         parked_take_look,
         parked_take_shrink,
+        replay_count,
+        replay_exception,
+        replay_exception_cut,
+        replay_lease,
+        replay_lease_cut,
+        replay_move,
+        replay_parked,
+        replay_parked_cut,
+        replay_pause,
+        replay_seek,
     }
 }
 
@@ -169,6 +180,7 @@ impl Transactions {
             ]),
             lease_settle_logged: join(&[
                 &s.lease_settle_log,
+                &s.lease_settle_mend,
                 &s.lease_settle_exception,
                 &s.lease_settle_extend,
                 &s.lease_settle_park,

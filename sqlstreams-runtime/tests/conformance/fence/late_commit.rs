@@ -210,6 +210,8 @@ async fn claim_with(pool: &PgPool, statement: &str, params: &ClaimParams) -> Cla
         contended: row.get(4),
         pending: row.get(5),
         missing: row.get(6),
+        epoch: row.get(7),
+        replay_until: row.get(8),
     }
 }
 

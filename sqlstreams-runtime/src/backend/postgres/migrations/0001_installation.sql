@@ -297,6 +297,7 @@ begin
             exact_head bigint,
             exact_xids xid8[],
             replay_until bigint,
+            paused_until timestamptz,
             primary key (consumer_group_id, seq)
         ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
 
@@ -312,6 +313,7 @@ begin
             reclaims integer not null default 0,
             done int8multirange not null default '{}',
             probe int8range,
+            replay_until bigint,
             claimed_at timestamptz not null default clock_timestamp()
         ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
         create index on "{schema}"."claim_lease_#" (presence_id);
@@ -333,6 +335,7 @@ begin
             schema_version integer not null,
             low bigint not null,
             high bigint not null,
+            replay_until bigint,
             created_at timestamptz not null default clock_timestamp(),
             updated_at timestamptz not null default clock_timestamp()
         );
@@ -357,6 +360,7 @@ begin
             first_failed_at timestamptz,
             died_at timestamptz,
             last_error text,
+            replay_until bigint,
             token uuid,
             presence_id uuid,
             created_at timestamptz not null default clock_timestamp(),

@@ -13,7 +13,7 @@ with head as materialized (
 ),
 seen as materialized (
     select c.seq, c.epoch, c.claimed, c.committed, c.pending_head, c.pending_xid, c.exact_head, c.exact_xids,
-        c.replay_until, h.id as head,
+        c.replay_until, c.paused_until, h.id as head,
         greatest(
             c.proven_head,
             case when pg_snapshot_xmin(pg_current_snapshot()) >= c.pending_xid then c.pending_head end,
@@ -33,6 +33,7 @@ seen as materialized (
 wanted as materialized (
     select seq from seen
     where $2 > 0 and head > claimed and (proven > claimed or coalesce(pending_head, 0) <= proven)
+        and (paused_until is null or paused_until <= clock_timestamp())
 ),
 locked as materialized (
     select c.seq
@@ -58,7 +59,7 @@ next as (
         case when pending_head > proven then pending_xid when head > proven then pg_current_xact_id() end,
         case when exact_head > proven then exact_head end,
         case when exact_head > proven then exact_xids end,
-        replay_until
+        case when replay_until > greatest(claimed, taken) then replay_until end
     from step
 ),
 previous as (
@@ -66,8 +67,8 @@ previous as (
     where c.consumer_group_id = $1 and c.seq = (select seq from step)
 ),
 lease as (
-    insert into "{schema}"."claim_lease_{stream}" (token, consumer_group_id, seq, presence_id, low, high)
-    select $3, $1, seq + 1, $4, claimed, taken
+    insert into "{schema}"."claim_lease_{stream}" (token, consumer_group_id, seq, presence_id, low, high, replay_until)
+    select $3, $1, seq + 1, $4, claimed, taken, replay_until
     from step
     where taken > claimed
 ),
@@ -82,7 +83,9 @@ select
     coalesce(s.proven, 0) as proven,
     w.seq is not null and t.seq is null as contended,
     coalesce(s.proven < h.id, false) as pending,
-    s.seq is null as missing
+    s.seq is null as missing,
+    coalesce(s.epoch, 0) as epoch,
+    t.replay_until
 from head h
 cross join commit a
 left join seen s on true

@@ -36,10 +36,10 @@ asynchronous as materialized (
 next as (
     insert into "{schema}"."consumer_group_cursor_{stream}" (
         consumer_group_id, seq, epoch, claimed, committed, proven_head,
-        pending_head, pending_xid, exact_head, exact_xids, replay_until
+        pending_head, pending_xid, exact_head, exact_xids, replay_until, paused_until
     )
     select l.consumer_group_id, l.seq + 1, l.epoch, l.claimed, greatest(l.committed, t.settled), l.proven_head,
-        l.pending_head, l.pending_xid, l.exact_head, l.exact_xids, l.replay_until
+        l.pending_head, l.pending_xid, l.exact_head, l.exact_xids, l.replay_until, l.paused_until
     from locked l
     cross join target t
     cross join asynchronous a

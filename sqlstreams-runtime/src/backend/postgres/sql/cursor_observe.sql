@@ -70,10 +70,10 @@ asynchronous as materialized (
 next as (
     insert into "{schema}"."consumer_group_cursor_{stream}" (
         consumer_group_id, seq, epoch, claimed, committed, proven_head,
-        pending_head, pending_xid, exact_head, exact_xids, replay_until
+        pending_head, pending_xid, exact_head, exact_xids, replay_until, paused_until
     )
     select consumer_group_id, seq + 1, epoch, claimed, committed, proven_head,
-        pending_head, pending_xid, head, xids, replay_until
+        pending_head, pending_xid, head, xids, replay_until, paused_until
     from locked, asynchronous
     where setting is not null
 ),

@@ -9,6 +9,17 @@
 with clock as materialized (
     select coalesce(timestamptz 'epoch' + $7::bigint * interval '1 microsecond', clock_timestamp()) as now
 ),
+-- A group that is drained before it is rewound takes nothing.
+turn as materialized (
+    select case when c.paused_until > clock_timestamp() then 0 else 1 end as open
+    from (values (1)) one
+    left join lateral (
+        select paused_until from "{schema}"."consumer_group_cursor_{stream}"
+        where consumer_group_id = $1
+        order by seq desc
+        limit 1
+    ) c on true
+),
 -- Found through the expired presences: an index of what is being run keeps, under a held snapshot, an entry for each
 -- run that ever was. Subqueries with an offset are looked up one by one, whatever the planner believes.
 candidate as materialized (
@@ -51,14 +62,14 @@ due_suspect as materialized (
     where e.consumer_group_id = $1 and e.status = 'ready' and e.can_run_after <= (select now from clock) and e.kills > 0
         and e.schema_version = any($5)
     order by e.can_run_after
-    limit $8
+    limit $8 * (select open from turn)
     for update of e skip locked
 ),
 suspect as materialized (
     select message_id, kills
     from (select * from lost where kills < $6 or lane union all select * from due_suspect) s
     order by message_id
-    limit $8
+    limit $8 * (select open from turn)
 ),
 due as materialized (
     select e.message_id, e.kills
@@ -67,7 +78,7 @@ due as materialized (
         and e.can_run_after >= coalesce(timestamptz 'epoch' + $9::bigint * interval '1 microsecond', '-infinity')
         and e.schema_version = any($5)
     order by e.can_run_after
-    limit $2
+    limit $2 * (select open from turn)
     for update of e skip locked
 ),
 buried as (
@@ -89,9 +100,11 @@ taken as (
     set status = 'inflight', kills = t.kills, token = $3, presence_id = $4, updated_at = c.now
     from (select * from suspect union all select * from due) t, clock c
     where e.consumer_group_id = $1 and e.message_id = t.message_id
-    returning e.message_id, e.attempts, e.failures, e.delays, e.kills, e.can_run_after, e.held_to, e.message_key
+    returning e.message_id, e.attempts, e.failures, e.delays, e.kills, e.can_run_after, e.held_to, e.message_key,
+        e.replay_until
 )
 select t.message_id, t.attempts, t.failures, t.delays, t.kills, t.can_run_after, t.held_to, t.message_key as lane_key,
+    t.replay_until,
     coalesce(m.id, p.message_id) as id,
     coalesce(m.produced_at, m.created_at, p.produced_at, p.created_at) as created_at,
     coalesce(m.schema_version, p.schema_version) as schema_version, coalesce(m.codec, p.codec) as codec,

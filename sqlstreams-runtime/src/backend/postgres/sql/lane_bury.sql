@@ -20,13 +20,13 @@ dead as (
         token = null, presence_id = null, updated_at = c.now
     from lane l, clock c
     where e.consumer_group_id = $1 and e.message_id = l.message_id
-    returning l.message_key, l.held_to, c.now
+    returning l.message_key, l.held_to, e.replay_until, c.now
 ),
 successor as (
     insert into "{schema}"."exception_queue_{stream}" (
-        consumer_group_id, message_id, status, schema_version, message_key, held_to, can_run_after
+        consumer_group_id, message_id, status, schema_version, message_key, held_to, replay_until, can_run_after
     )
-    select $1, $4, 'ready', $5, message_key, held_to, now
+    select $1, $4, 'ready', $5, message_key, held_to, replay_until, now
     from dead
     where $4 is not null
 )

@@ -32,4 +32,5 @@ from lost
 where l.token = lost.token
 returning l.token, l.low, l.high, l.schema_version, l.reclaims,
     array(select lower(d) - 1 from unnest(l.done) d) as done_low,
-    array(select upper(d) - 1 from unnest(l.done) d) as done_high
+    array(select upper(d) - 1 from unnest(l.done) d) as done_high,
+    l.replay_until

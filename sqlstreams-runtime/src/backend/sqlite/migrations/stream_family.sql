@@ -27,7 +27,8 @@ create table "{schema}consumer_group_cursor_{stream}" (
     epoch integer not null,
     claimed integer not null,
     committed integer not null,
-    replay_until integer
+    replay_until integer,
+    paused_until integer
 ) strict;
 
 create table "{schema}claim_lease_{stream}" (
@@ -42,6 +43,7 @@ create table "{schema}claim_lease_{stream}" (
     reclaims integer not null default 0,
     done text not null default '[]',
     probe text,
+    replay_until integer,
     claimed_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000) as integer) * 1000)
 ) strict;
 create index "{schema}claim_lease_{stream}_group" on "{schema}claim_lease_{stream}" (consumer_group_id, low);
@@ -65,6 +67,7 @@ create table "{schema}parked_range_{stream}" (
     schema_version integer not null,
     low integer not null,
     high integer not null,
+    replay_until integer,
     created_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000) as integer) * 1000),
     updated_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000) as integer) * 1000)
 ) strict;
@@ -89,6 +92,7 @@ create table "{schema}exception_queue_{stream}" (
     first_failed_at integer,
     died_at integer,
     last_error text,
+    replay_until integer,
     token blob,
     presence_id blob,
     created_at integer not null default (cast(round((julianday('now') - 2440587.5) * 86400000) as integer) * 1000),

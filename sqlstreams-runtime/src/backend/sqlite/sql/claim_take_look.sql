@@ -4,7 +4,7 @@
 -- The newest row's id is found at once; SQLite's table of sequences, which has no index, is only asked for
 -- a log that is empty.
 select coalesce(l.low, c.claimed, 0) as low, coalesce(c.claimed, 0) as high, h.head,
-    c.consumer_group_id is null as missing
+    c.consumer_group_id is null as missing, coalesce(c.epoch, 0) as epoch, l.replay_until
 from (
     select coalesce(
         (select max(id) from "{schema}message_log_{stream}"),

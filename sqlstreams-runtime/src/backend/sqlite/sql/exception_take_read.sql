@@ -1,6 +1,7 @@
 -- sqlstreams: exception.take_read
 -- $1 group, $3 token. After the taking commit: no lock is held while payloads are copied.
 select e.message_id, e.attempts, e.failures, e.delays, e.kills, e.can_run_after, e.held_to, e.message_key as lane_key,
+    e.replay_until,
     coalesce(m.id, p.message_id) as id,
     coalesce(m.produced_at, m.created_at, p.produced_at, p.created_at) as created_at,
     coalesce(m.schema_version, p.schema_version) as schema_version, coalesce(m.codec, p.codec) as codec,

@@ -17,4 +17,4 @@ where lid = (
     order by l.low
     limit 1
 )
-returning token, low, high, schema_version, reclaims, done
+returning token, low, high, schema_version, reclaims, done, replay_until

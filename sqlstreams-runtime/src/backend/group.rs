@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 use crate::error::{Error, Kind};
 use crate::identity::{GroupId, GroupName, MessageId, PresenceId, StreamId};
 use crate::time::Timestamp;
@@ -110,7 +109,6 @@ impl BindingRow {
     }
 }
 
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) fn missing_group(group: GroupId) -> Error {
     Error::new(
         Kind::Declaration,
@@ -121,7 +119,6 @@ pub(crate) fn missing_group(group: GroupId) -> Error {
 
 impl BindingHold {
     /// From `reason` and `process` of `binding_hold`.
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
     pub(crate) fn of(reason: &str, process: Option<String>) -> Self {
         let process = process.unwrap_or_default();
         match reason {

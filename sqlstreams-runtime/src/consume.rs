@@ -222,6 +222,7 @@ impl Consumer {
             sessions,
             presence,
             tasks: JoinSet::new(),
+            runners: JoinSet::new(),
             background: JoinSet::new(),
             maintaining: self.maintenance.then(|| stop.child_token()),
             stop,
@@ -332,6 +333,8 @@ struct Running {
     presence: PresenceId,
     /// Claim, exception and recovery loops: they end when their session closes, or with what can't be mended.
     tasks: JoinSet<Result<(), Error>>,
+    /// They start handlers, until their session closes.
+    runners: JoinSet<()>,
     /// Heartbeat and listening: they end with `stop`, after everything is settled.
     background: JoinSet<()>,
     stop: CancellationToken,
@@ -357,11 +360,7 @@ impl Running {
             // Handlers that are ready at once run on these: as many as there are cores to run them.
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
             for _ in 0..session.concurrency.min(cores) {
-                let running = dispatch::run(Arc::clone(session));
-                self.tasks.spawn(async move {
-                    running.await;
-                    Ok(())
-                });
+                self.runners.spawn(dispatch::run(Arc::clone(session)));
             }
         }
         let heart = Heart {
@@ -382,16 +381,18 @@ impl Running {
 
     /// The first error that no retry can mend.
     async fn failure(&mut self) -> Error {
-        while let Some(ended) = self.tasks.join_next().await {
-            match ended {
-                Ok(Ok(())) => {}
-                Ok(Err(err)) => return err,
-                Err(err) => {
-                    return Error::new(Kind::Database, "SQLS-0999", "a task of the consumer ended").with_source(err);
-                }
+        let ended = |err| Error::new(Kind::Database, "SQLS-0999", "a task of the consumer ended").with_source(err);
+        loop {
+            tokio::select! {
+                Some(task) = self.tasks.join_next() => match task {
+                    Ok(Ok(())) => {}
+                    Ok(Err(err)) => return err,
+                    Err(err) => return ended(err),
+                },
+                Some(Err(err)) = self.runners.join_next() => return ended(err),
+                else => return std::future::pending().await,
             }
         }
-        std::future::pending().await
     }
 
     async fn shut_down(&mut self) {
@@ -403,6 +404,7 @@ impl Running {
             session.queued.notify_waiters();
         }
         let finishing = async {
+            while self.runners.join_next().await.is_some() {}
             while self.tasks.join_next().await.is_some() {}
             for session in &self.sessions {
                 // All permits back: no handler runs.
@@ -417,6 +419,9 @@ impl Running {
                 "handlers were still running when the shutdown's time was over; their messages are handed back"
             );
         }
+        // A handler that was about to start must have started, or never will, before anything is handed back.
+        self.runners.abort_all();
+        let _ = tokio::time::timeout(CLOSING, async { while self.runners.join_next().await.is_some() {} }).await;
         let closing = async {
             for session in &self.sessions {
                 session.drop_exceptions();
@@ -437,6 +442,7 @@ impl Running {
         // Not waited for: a handler that blocks its thread can't be ended.
         self.tasks.abort_all();
         self.tasks.detach_all();
+        self.runners.detach_all();
         self.background.shutdown().await;
     }
 }

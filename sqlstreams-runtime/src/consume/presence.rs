@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::binding::Change;
 use super::session::Session;
-use super::settle::returned;
+use super::settle::{highest_first, returned};
 use crate::backend::{BindingParams, PresenceParams, ProgressParams, ReturnParams};
 use crate::error::Error;
 use crate::store::Store;
@@ -139,7 +139,8 @@ impl Heart {
         for session in &self.sessions {
             session.present_until(Instant::now());
             session.drop_exceptions();
-            let open = session.open_ranges();
+            let mut open = session.open_ranges();
+            highest_first(&mut open);
             open.iter().for_each(|range| range.dropped.raise());
             let ranges: Vec<_> = open.iter().map(|range| returned(session, range)).collect();
             for range in open {
@@ -198,8 +199,7 @@ fn overdue() -> Error {
 pub(crate) async fn report(session: &Arc<Session>) -> Result<(), Error> {
     // Only ranges that were open before the question was sent can be judged by its answer.
     let mut open = session.open_ranges();
-    // The highest first: of one key, a message that is seen as handled has none below it that is not.
-    open.sort_unstable_by_key(|range| std::cmp::Reverse(range.lease.low));
+    highest_first(&mut open);
     let tokens = session.tokens();
     let progress: Vec<_> = open
         .iter()

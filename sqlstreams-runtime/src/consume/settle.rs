@@ -156,7 +156,8 @@ pub(crate) fn exception(message: &StoredMessage, next: ExceptionNext) -> Excepti
 
 /// Gives back what is open, with what is handled inside it, so that others take the rest at once.
 pub(crate) async fn give_back(session: &Arc<Session>) {
-    let ranges: Vec<_> = session.open_ranges().into_iter().filter(|range| range.give_back()).collect();
+    let mut ranges: Vec<_> = session.open_ranges().into_iter().filter(|range| range.give_back()).collect();
+    highest_first(&mut ranges);
     for range in &ranges {
         range.dropped.raise();
     }
@@ -179,6 +180,11 @@ pub(crate) async fn give_back(session: &Arc<Session>) {
         Err(err) => tracing::warn!(stream = %session.stream_name, group = %session.group_name, error = %err,
             "ranges could not be given back; others take them when this process's presence has expired"),
     }
+}
+
+/// The order in which ranges are looked at: of one key, a message that is seen as handled has none below it that is not.
+pub(crate) fn highest_first(ranges: &mut [Arc<Range>]) {
+    ranges.sort_unstable_by_key(|range| std::cmp::Reverse(range.lease.low));
 }
 
 /// What became of a range that goes back before its end. Messages in trouble get their rows now: nobody runs them

@@ -179,6 +179,7 @@ begin
         when 'consume' then $grant$
             grant select on "{schema}"."message_log_#" to @;
             grant select on sequence "{schema}"."message_log_#_id_seq" to @;
+            grant usage on sequence "{schema}"."claim_lease_#_lid_seq" to @;
             grant select, insert, update, delete on "{schema}"."consumer_group_cursor_#", "{schema}"."claim_lease_#",
                 "{schema}"."parked_range_#", "{schema}"."exception_queue_#" to @;
             grant select on "{schema}"."exception_payload_#" to @;
@@ -188,6 +189,7 @@ begin
         when 'admin' then $grant$
             grant select, insert on "{schema}"."message_log_#" to @;
             grant select, usage on sequence "{schema}"."message_log_#_id_seq", "{schema}"."delayed_message_#_id_seq" to @;
+            grant usage on sequence "{schema}"."claim_lease_#_lid_seq" to @;
             grant select, insert, update, delete on "{schema}"."consumer_group_cursor_#", "{schema}"."claim_lease_#",
                 "{schema}"."claim_slot_#", "{schema}"."claim_done_#", "{schema}"."parked_range_#",
                 "{schema}"."exception_queue_#", "{schema}"."exception_payload_#", "{schema}"."delayed_message_#",
@@ -349,6 +351,7 @@ begin
             message_key text,
             held_to bigint,
             ticket bigint,
+            ticket_number bigint,
             policy json,
             attempts integer not null default 0,
             failures integer not null default 0,

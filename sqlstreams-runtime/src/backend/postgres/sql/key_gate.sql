@@ -3,7 +3,7 @@
 -- of the caller; $5 and $6 where lower ranges of others begin and end: parameters, so that only the partitions between
 -- them are opened; $7 messages that ask, or null.
 -- Lane and range in one snapshot: a range that ends between two would hide the lane that it leaves. Of two messages with
--- the same ticket the lower one goes first.
+-- the same ticket the one that got it first goes first.
 select
     exists (
         select from "{schema}"."exception_queue_{stream}" e
@@ -30,7 +30,10 @@ select
         select from "{schema}"."exception_queue_{stream}" e
         where e.consumer_group_id = $1 and e.message_key = k.key and e.status = 'inflight'
             and e.message_id is distinct from k.message
-            and (e.ticket < k.low or (e.ticket = k.low and (k.message is null or e.message_id < k.message)))
+            and (e.ticket < k.low or (e.ticket = k.low and (k.message is null or e.ticket_number < (
+                select own.ticket_number from "{schema}"."exception_queue_{stream}" own
+                where own.consumer_group_id = $1 and own.message_id = k.message
+            ))))
     ) as busy,
     exists (
         select from "{schema}"."exception_queue_{stream}" e

@@ -81,6 +81,7 @@ create table "{schema}exception_queue_{stream}" (
     message_key text,
     held_to integer,
     ticket integer,
+    ticket_number integer,
     policy text,
     attempts integer not null default 0,
     failures integer not null default 0,

@@ -1,7 +1,7 @@
 -- sqlstreams: key.gate
 -- Differs from postgres: one statement; without lower ranges of others it looks into no log.
 -- $1 group; $2 JSON, one array an ask: key, the low end of the range or the ticket of the message that asks, the
--- message or null; $3 leases of the caller, a JSON array. Of two messages with the same ticket the lower one goes first.
+-- message or null; $3 leases of the caller, a JSON array. Of two messages with the same ticket the one that got it first goes first.
 select
     exists (
         select 1 from "{schema}exception_queue_{stream}" e
@@ -32,7 +32,10 @@ select
             and e.message_id is not k.value ->> 2
             and (
                 e.ticket < k.value ->> 1
-                or (e.ticket = k.value ->> 1 and (k.value ->> 2 is null or e.message_id < k.value ->> 2))
+                or (e.ticket = k.value ->> 1 and (k.value ->> 2 is null or e.ticket_number < (
+                    select own.ticket_number from "{schema}exception_queue_{stream}" own
+                    where own.consumer_group_id = $1 and own.message_id = k.value ->> 2
+                )))
             )
     ) as busy,
     exists (

@@ -36,7 +36,8 @@ async fn due_messages_are_looked_for_between_the_bound_and_now() {
         let condition = due.lines().find(|line| line.contains("Index Cond")).expect("an index");
         assert!(condition.contains("can_run_after <= ") && condition.contains("can_run_after >= "), "{plan}");
         assert!(!due.contains("Sort") && !due.contains("Rows Removed by Filter"), "no more than the limit:\n{plan}");
-        assert!(due.contains("actual rows=100 loops=1"), "{plan}");
+        // Since 18 rows are shown with fractions.
+        assert!(due.replace(".00", "").contains("actual rows=100 loops=1"), "{plan}");
         assert!(!plan.contains("exception_queue_1_open"), "nothing walks all that waits:\n{plan}");
     }
 }

@@ -20,7 +20,7 @@ use crate::support::pgbouncer::Pooler;
 /// How long something may take that must come.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What a busy machine may add to any time.
-const SLACK: Duration = Duration::from_secs(5);
+const SLACK: Duration = Duration::from_secs(2);
 
 const PRODUCERS: usize = 2;
 const CONSUMERS: usize = 3;
